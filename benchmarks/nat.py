@@ -20,9 +20,8 @@ from netplug_backends.linux.nftables import NftablesRuleset
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.dataplane.ruleset import ReplaceTable, find_change
 from netplug_core.reconcile.nat import NET_TABLE, NatFacts, plan_table
-from netplug_core.resources.fields import Switch
+from netplug_core.resources.fields import Metadata, Switch
 from netplug_core.resources.ippool import IPPool, IPPoolSpec
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.nodeconfiguration import NodeConfigurationSpec
 from netplug_core.resources.workloadendpoint import IPNAT, WorkloadEndpoint, WorkloadEndpointSpec
 

@@ -22,8 +22,8 @@ from netplug_core.names import endpoint_labels
 from netplug_core.policy.index import PolicyIndex
 from netplug_core.policy.model import PolicyDelta
 from netplug_core.records import Key
+from netplug_core.resources.fields import Labels, Metadata
 from netplug_core.resources.kinds import Resource, key_of
-from netplug_core.resources.metadata import Labels, Metadata
 from netplug_core.resources.networkpolicy import GlobalNetworkPolicy, GlobalNetworkPolicySpec
 from netplug_core.resources.policyrule import EntityRule, PolicyRule, RuleAction
 from netplug_core.resources.profile import Profile, ProfileSpec, pod_profiles

@@ -41,8 +41,8 @@ from netplug_core.dataplane.routing import (
 from netplug_core.dataplane.tracker import DeltaTracker
 from netplug_core.reconcile.route_inputs import BlockRoutes, RouteInputs, RouteSettings
 from netplug_core.reconcile.routes import RouteEngine
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import Encapsulation, IPPool
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeBGP, NodeSpec
 
 _GOALS = {1_000: 0.35, 5_000: 0.25}

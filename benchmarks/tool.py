@@ -38,7 +38,7 @@ from netplug_core.ipam.model import (
     host_owner,
 )
 from netplug_core.records import Create, Write
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.settings.model import DatastoreSettings
 

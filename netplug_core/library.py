@@ -51,12 +51,12 @@ from netplug_core.records import (
     Write,
 )
 from netplug_core.registry import Registry, UnknownBackend
+from netplug_core.resources.codec import Manifest
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPOOL, AllowedUse, AssignmentMode, IPPool, IPPoolSpec
 from netplug_core.resources.kinds import KINDS
-from netplug_core.resources.manifest import Manifest
-from netplug_core.resources.metadata import Metadata
+from netplug_core.settings.apiconfig import InvalidURL, datastore_settings_from_url
 from netplug_core.settings.model import DatastoreSettings
-from netplug_core.settings.url import InvalidURL, datastore_settings_from_url
 
 __all__ = [
     "LIBRARY_OWNER", "Arguments", "AssignOptions", "CheckedDatastore", "Network", "OpenOptions", "PoolOptions",

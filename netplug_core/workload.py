@@ -43,7 +43,7 @@ from netplug_core.names import (
 )
 from netplug_core.orchestrator.model import ContainerPort, PodFacts
 from netplug_core.records import Create, Delete, Get, Key, NeedMore, Snapshot, Update, Write
-from netplug_core.resources.metadata import Labels, Metadata
+from netplug_core.resources.fields import Labels, Metadata
 from netplug_core.resources.profile import pod_profiles
 from netplug_core.resources.workloadendpoint import (
     IPNAT,

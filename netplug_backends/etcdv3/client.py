@@ -31,7 +31,7 @@ from netplug_backends.etcdv3.tls import Credentials, TlsMaterial
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import Unauthorized, Unavailable
 from netplug_core.records import OutcomeUnknown
-from netplug_core.settings.endpoints import EtcdEndpoint
+from netplug_core.settings.model import EtcdEndpoint
 
 __all__ = [
     "ClientClosed", "EtcdClient", "FutureRevision", "MemberSource", "NoSpaceLeft", "RandomBelow",

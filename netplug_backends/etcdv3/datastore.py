@@ -68,8 +68,7 @@ from netplug_core.records import (
     WatchExpired,
     Write,
 )
-from netplug_core.settings.endpoints import parse_endpoints
-from netplug_core.settings.model import DatastoreSettings, refuse_endpoints_beside_srv
+from netplug_core.settings.model import DatastoreSettings, parse_endpoints, refuse_endpoints_beside_srv
 
 __all__ = [
     "EtcdDatastore", "EtcdRevision", "EtcdWatcher", "client_from_settings", "datastore_from_settings",

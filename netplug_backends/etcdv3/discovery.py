@@ -20,7 +20,7 @@ from dns.resolver import NXDOMAIN, NoAnswer, Resolver, get_default_resolver
 from netplug_backends.etcdv3.client import RandomBelow
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, Unavailable, redact_url_credentials
-from netplug_core.settings.endpoints import EtcdEndpoint
+from netplug_core.settings.model import EtcdEndpoint
 
 __all__ = ["SrvMembers"]
 

@@ -37,7 +37,7 @@ from netplug_backends.etcdv3.operations import (
 )
 from netplug_backends.etcdv3.tls import TlsMaterial, find_system_roots
 from netplug_core.clock import Clock, Deadline
-from netplug_core.settings.endpoints import EtcdEndpoint
+from netplug_core.settings.model import EtcdEndpoint
 
 # gRPC reads this variable when it is loaded. By default it writes every failed handshake to standard error, which a
 # CNI runtime reads. The error of the call has the same text.

@@ -15,9 +15,8 @@ from netplug_cli.controllers.nodes import CONFIGURATION_CHANGED, LEADER_CHANGED,
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore, KeepsHistory
 from netplug_core.datastore.view import View
-from netplug_core.flows.ipam.cluster_facts import DatastoreLookup, read_cluster
-from netplug_core.flows.ipam.collect import Collector, read_view, tick
-from netplug_core.ipam.gc.model import CollectionReport, CollectorSettings, ScanHistory, WaitingNode
+from netplug_core.flows.ipam.collect import Collector, DatastoreLookup, read_cluster, read_view, tick
+from netplug_core.ipam.gc.candidates import CollectionReport, CollectorSettings, ScanHistory, WaitingNode
 from netplug_core.ipam.model import Handle
 from netplug_core.log import Log
 from netplug_core.orchestrator.model import POD, PodFacts

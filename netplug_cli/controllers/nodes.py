@@ -44,13 +44,13 @@ from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,
     ClusterInformation,
 )
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint
 from netplug_core.resources.kubecontrollersconfiguration import (
     KUBE_CONTROLLERS_CONFIGURATION,
     KUBE_CONTROLLERS_CONFIGURATION_KEY,
     KubeControllersConfiguration,
 )
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import NODE, Node
 
 __all__ = [

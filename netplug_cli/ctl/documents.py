@@ -19,8 +19,8 @@ from netplug_cli.ctl.errors import InputError
 from netplug_cli.formatting import format_json
 from netplug_core.decoding.tables import UnknownField, split_path
 from netplug_core.errors import ConfigurationError, excerpt, quote, redact_url_credentials
+from netplug_core.resources.codec import Manifest, manifest_from_mapping
 from netplug_core.resources.fields import InvalidResource
-from netplug_core.resources.manifest import Manifest, manifest_from_mapping
 
 __all__ = [
     "MANIFEST_SUFFIXES", "MAX_INPUT_BYTES", "NETWORK_SUFFIXES", "STDIN", "Document", "find_files", "parse_json",

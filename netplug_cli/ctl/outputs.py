@@ -22,13 +22,10 @@ if TYPE_CHECKING:
 
     from netplug_core.resources.bgp import BGPConfiguration, BGPFilter, BGPPeer
     from netplug_core.resources.clusterinformation import ClusterInformation
+    from netplug_core.resources.fields import Labels
     from netplug_core.resources.hostendpoint import HostEndpoint
-    from netplug_core.resources.ipamconfiguration import IPAMConfiguration
-    from netplug_core.resources.ippool import IPPool
-    from netplug_core.resources.ipreservation import IPReservation
-    from netplug_core.resources.metadata import Labels
-    from netplug_core.resources.networkpolicy import GlobalNetworkPolicy, NetworkPolicy
-    from netplug_core.resources.networkset import GlobalNetworkSet, NetworkSet
+    from netplug_core.resources.ippool import IPAMConfiguration, IPPool, IPReservation
+    from netplug_core.resources.networkpolicy import GlobalNetworkPolicy, GlobalNetworkSet, NetworkPolicy, NetworkSet
     from netplug_core.resources.node import Node
     from netplug_core.resources.profile import Profile
     from netplug_core.resources.workloadendpoint import WorkloadEndpoint

@@ -17,13 +17,13 @@ from netplug_cli.ctl.editor import require_free, write_private_file
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.tables import Cell, Column, Report, text_cell
 from netplug_cli.formatting import escape_unprintable, print_error, print_failure
-from netplug_core.encoding.allocation_report import decode_report, encode_report
+from netplug_core.encoding.export import decode_report, encode_report
 from netplug_core.errors import NetplugError
 from netplug_core.flows.resources.outcome import Effect, Outcome, ResourceMissing
-from netplug_core.ipam.gc.model import CollectionReport, GCAction
+from netplug_core.ipam.gc.candidates import CollectionReport, GCAction
 from netplug_core.ipam.reporting.usage import AddressUse, AllocationReport, LeakList, ListedAddress, UseState
+from netplug_core.resources.codec import Manifest
 from netplug_core.resources.fields import InvalidResource
-from netplug_core.resources.manifest import Manifest
 
 __all__ = [
     "PROGRAM_FORMATS", "ChangeReport", "Shown", "Verb", "address_list_lines", "address_list_report",

@@ -9,8 +9,8 @@ from attrs import frozen
 
 from netplug_cli.ctl.tables import Cell, Column, Report, Value
 from netplug_cli.formatting import format_columns, format_count, format_duration, truncate
-from netplug_core.simulation.result import Distribution, PoolSample, SimulationResult, StepSample
 from netplug_core.simulation.scenario import Scenario
+from netplug_core.simulation.simulator import Distribution, PoolSample, SimulationResult, StepSample
 
 __all__ = [
     "Chart", "ChartSeries", "Plot", "axis_maximum", "format_axis_percent", "make_plot", "render_svg", "render_text",

@@ -21,7 +21,7 @@ from netplug_core.flows.resources.pools import AddressState
 from netplug_core.ipam.model import Allocation, Attribute, Block, Pairs
 from netplug_core.ipam.reporting.check import CheckReport
 from netplug_core.ipam.reporting.usage import BlockUsage, BorrowedAddress, PoolUsage
-from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
+from netplug_core.resources.ippool import IPAMConfigurationSpec
 
 __all__ = [
     "REPORT_OUTPUT",

@@ -42,9 +42,8 @@ from netplug_cli.lab.report import (
     result_problems,
     status_table,
 )
-from netplug_cli.lab.setup import EarlierLab, up
+from netplug_cli.lab.setup import EarlierLab, RemovalExtent, down, removal_table, up
 from netplug_cli.lab.store_setup import StoreOptions, resolve_store
-from netplug_cli.lab.teardown import RemovalExtent, down, removal_table
 from netplug_cli.lab.world import LabWorld
 from netplug_core.dataplane.connectivity import PathResult, PeerKind
 

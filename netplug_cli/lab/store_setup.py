@@ -45,8 +45,8 @@ from netplug_core.flows.resources.read import find
 from netplug_core.flows.resources.write import create
 from netplug_core.ipam.model import Allocation
 from netplug_core.names import API_VERSION, LAB_LABEL
+from netplug_core.resources.codec import manifest_from_mapping
 from netplug_core.resources.ippool import ippool_key
-from netplug_core.resources.manifest import manifest_from_mapping
 from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [

@@ -40,10 +40,9 @@ from netplug_core.ipam.model import AFFINITY, BLOCK
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.names import HOST_INTERFACE_PREFIX
 from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Source, Timing, Unfinished
-from netplug_core.reconcile.mtus import NO_MTUS, MTUSettings
 from netplug_core.reconcile.route_inputs import RouteInputs, find_route_settings, update_inputs
 from netplug_core.reconcile.routes import RouteEngine
-from netplug_core.reconcile.tunnels import TunnelAddress, find_tunnel_pools
+from netplug_core.reconcile.tunnels import NO_MTUS, MTUSettings, TunnelAddress, find_tunnel_pools
 from netplug_core.records import Kind
 from netplug_core.resources.bgp import BGP_CONFIGURATION, BGP_FILTER, BGP_PEER
 from netplug_core.resources.ippool import IPPOOL

@@ -46,8 +46,8 @@ from netplug_core.installation.installer import RETRY_S, IssuedToken, refresh_de
 from netplug_core.log import Level, Log
 from netplug_core.netconf.model import NetConf
 from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Source, Timing, Unfinished
-from netplug_core.reconcile.mtus import MTUInputs, settle_pod_mtu
 from netplug_core.reconcile.registration import RegistrationSettings, find_relevant_interfaces, is_contested
+from netplug_core.reconcile.tunnels import MTUInputs, settle_pod_mtu
 from netplug_core.records import Kind
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.node import NODE, node_key

@@ -1,8 +1,6 @@
 """The operator, ``netplug-operator``: it keeps a cluster as its Installation says.
 
 - ``process``: the command line, the controller that reads the cluster, plans and acts, and the pages over HTTP
-- ``observing``: the reading
-- ``acting``: the writes of one action, the status of components, Events
 - ``metrics``: what is counted
-- ``world``: what it acts through
+- ``world``: what it acts through: the reading, the writes of one action, the status of components, Events
 """

@@ -14,8 +14,14 @@ from attrs import define, field, frozen
 
 from netplug_cli.http_server import METRICS_TYPE, Page, Pages
 from netplug_cli.loopback import port_argument
-from netplug_cli.operator.acting import Actor, ComponentStatuses, Reporter, write_component_statuses
-from netplug_cli.operator.observing import Observer, Unreadable
+from netplug_cli.operator.world import (
+    Actor,
+    ComponentStatuses,
+    Observer,
+    Reporter,
+    Unreadable,
+    write_component_statuses,
+)
 from netplug_cli.runtime.controllers import Runtime
 from netplug_cli.runtime.election import LeaderElection
 from netplug_core.clock import Clock, format_time

@@ -20,7 +20,7 @@ from netplug_core.datastore.view import View
 from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE
 from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Timing
 from netplug_core.records import Kind, WatchExpired
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION
+from netplug_core.resources.ippool import IPAM_CONFIGURATION
 from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [

@@ -3,5 +3,5 @@
 ``cni`` opens what the plugins act through, ``ctl`` what ``netplugctl`` acts through, ``lab`` what its lab acts
 through. ``install`` and ``operator`` are the installer and the operator.
 ``node`` starts the node process, ``node_process`` opens what its calls and controllers act through, ``node_network``
-and ``node_bgp`` what connects its node with others. ``backends`` has what they share.
+what connects its node with others, BGP too. ``backends`` has what they share.
 """

@@ -43,7 +43,7 @@ from netplug_core import __version__
 from netplug_core.clock import Clock
 from netplug_core.datastore.view import View
 from netplug_core.errors import ConfigurationError, NetplugError
-from netplug_core.flows.ipam.cluster_facts import find_addresses, of_addresses
+from netplug_core.flows.ipam.collect import find_addresses, of_addresses
 from netplug_core.log import Level, Log
 from netplug_core.operator.state import CONTROLLERS_LEASE_REF
 from netplug_core.orchestrator.model import KUBERNETES_NODE, POD, PodFacts

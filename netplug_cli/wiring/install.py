@@ -10,8 +10,7 @@ from functools import partial
 from netplug_backends.host.installing import HostFolders, ProgramsOfBundle, ProgramsOfEnvironment
 from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_backends.kubernetes.client.access import SERVICE_ACCOUNT_FOLDER
-from netplug_cli.install.arguments import InstallArguments, parse_arguments
-from netplug_cli.install.process import Installer, Programs
+from netplug_cli.install import InstallArguments, Installer, Programs, parse_arguments
 from netplug_cli.logs import Logger
 from netplug_cli.runtime.signals import StopSignals
 from netplug_cli.wiring.cni import open_log_file

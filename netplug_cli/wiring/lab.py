@@ -44,7 +44,7 @@ def server_addresses(settings: DatastoreSettings) -> tuple[tuple[str, int], ...]
         from netplug_backends.kubernetes.lab import get_api_address
 
         return (get_api_address(settings.kubernetes),)
-    from netplug_core.settings.endpoints import parse_endpoints
+    from netplug_core.settings.model import parse_endpoints
 
     return tuple((member.host, member.port) for member in parse_endpoints(settings.etcd_endpoints))
 

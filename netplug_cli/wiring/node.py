@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from netplug_cli.node.tasks import NodeRegistration
     from netplug_cli.runtime.controllers import Runtime
     from netplug_cli.runtime.feed import OpenDatastore
-    from netplug_cli.wiring.node_bgp import NodeContainer
-    from netplug_cli.wiring.node_network import NodeNetwork
+    from netplug_cli.wiring.node_network import NodeContainer, NodeNetwork
     from netplug_cli.wiring.node_policy import PolicyEnforcement
     from netplug_core.flows.world import RecordCounts
     from netplug_core.log import Log
@@ -144,8 +143,7 @@ def _serve(
     from netplug_cli.runtime.feed import OpenedOnce
     from netplug_cli.wiring import node_process
     from netplug_cli.wiring.cni import open_log_file
-    from netplug_cli.wiring.node_bgp import NodeContainer
-    from netplug_cli.wiring.node_network import network_controllers, open_node_datastore
+    from netplug_cli.wiring.node_network import NodeContainer, network_controllers, open_node_datastore
     from netplug_core import __version__
 
     _import_flows()

@@ -23,8 +23,6 @@ from netplug_backends.kubernetes.names import CrdMode
 from netplug_cli.http_server import PageServer
 from netplug_cli.logs import Logger
 from netplug_cli.loopback import CannotListen, listen_to_this_machine
-from netplug_cli.operator.acting import Actor, ComponentStatuses, Reporter
-from netplug_cli.operator.observing import Observer
 from netplug_cli.operator.process import (
     CHANGES,
     END_S,
@@ -34,7 +32,7 @@ from netplug_cli.operator.process import (
     operator_pages,
     parse_arguments,
 )
-from netplug_cli.operator.world import Cluster, Pools
+from netplug_cli.operator.world import Actor, Cluster, ComponentStatuses, Observer, Pools, Reporter
 from netplug_cli.runtime.controllers import Runtime
 from netplug_cli.runtime.election import LeaderElection
 from netplug_cli.runtime.signals import StopSignals

@@ -34,7 +34,6 @@ from netplug_core.netconf.model import NetConf
 from netplug_core.orchestrator.model import Orchestrator
 from netplug_core.reconcile.controller import Problem
 from netplug_core.reconcile.kubecontrollers import LabelCopier, find_label_copier
-from netplug_core.reconcile.mtus import MTUInputs, settle_pod_mtu
 from netplug_core.reconcile.nodes import follow_cluster_node, name_cluster_node, orchestrator_name
 from netplug_core.reconcile.registration import (
     AddressConflict,
@@ -52,12 +51,18 @@ from netplug_core.reconcile.registration import (
     settle_address,
     without_conflicts,
 )
-from netplug_core.reconcile.tunnels import TunnelAddress, plan_tunnel_address, with_tunnel_address
+from netplug_core.reconcile.tunnels import (
+    MTUInputs,
+    TunnelAddress,
+    plan_tunnel_address,
+    settle_pod_mtu,
+    with_tunnel_address,
+)
 from netplug_core.records import Create, Decision, Get, Key, List, NeedMore, Snapshot, Update
 from netplug_core.resources.clusterinformation import READINESS_GATE
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPOOL, AllowedUse
 from netplug_core.resources.kubecontrollersconfiguration import KUBE_CONTROLLERS_CONFIGURATION_KEY
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import NODE, Node, node_key
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION
 from netplug_core.resources.validation import validate_resource

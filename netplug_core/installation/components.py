@@ -32,7 +32,7 @@ from netplug_core.decoding.tables import (
     object_schema,
 )
 from netplug_core.installation.document import CNIType, InvalidInstallation, IPAMType, ProblemClass, document_problem
-from netplug_core.resources.fields import MAX_PORT, PORT, find_label_problems
+from netplug_core.resources.fields import MAX_PORT, PORT, Metadata, find_label_problems
 from netplug_core.resources.installation import (
     INSTALLATION_API_VERSION,
     INSTALLATION_NAME,
@@ -40,7 +40,6 @@ from netplug_core.resources.installation import (
     InstallationSpec,
     Switch,
 )
-from netplug_core.resources.metadata import Metadata
 
 __all__ = [
     "COMPONENT_NAME", "MAX_TOLERATIONS", "APIServerSpec", "Component", "ComponentDeployment", "ComponentKind",

@@ -28,6 +28,7 @@ from netplug_core.installation.static_settings import (
     read_static_pod,
 )
 from netplug_core.names import MANAGED_BY
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.installation import (
     MAX_INSTALLATION_POOLS,
     AddressDetection,
@@ -47,7 +48,6 @@ from netplug_core.resources.installation import (
     Sysctl,
 )
 from netplug_core.resources.ippool import IPPool
-from netplug_core.resources.metadata import Metadata
 
 __all__ = ["Conversion", "convert"]
 

@@ -16,6 +16,7 @@ from attrs import frozen
 
 from netplug_core.addressing import Family, Prefix
 from netplug_core.installation.document import CNIType, InstallationDocument, IPAMType, Selection, select
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.installation import (
     AddressDetection,
     CNIFeatures,
@@ -38,7 +39,6 @@ from netplug_core.resources.installation import (
     Sysctl,
 )
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, Encapsulation, IPPool, IPPoolSpec
-from netplug_core.resources.metadata import Metadata
 
 __all__ = [
     "DEFAULT_IMAGE_PATH", "DEFAULT_REGISTRY", "MEBIBYTE", "NODE_IMAGE", "POOLS_PATH", "SELECT_ALL", "ClusterFacts",

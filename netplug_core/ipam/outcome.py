@@ -20,8 +20,7 @@ from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import AllocationError, ErrorCode, NetplugError, excerpt, quote
 from netplug_core.ipam.model import RESERVED_HANDLE
 from netplug_core.records import Get, Malformed, Snapshot, TraceEntry
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration
-from netplug_core.resources.ippool import IPPOOL, AllowedUse
+from netplug_core.resources.ippool import IPAM_CONFIGURATION_KEY, IPPOOL, AllowedUse, IPAMConfiguration
 
 __all__ = [
     "FORGOTTEN_AFTER_S", "UNJUDGED", "AddressCooling", "AddressOutside", "AddressShortfall", "AddressTaken",

@@ -41,8 +41,7 @@ from netplug_core.lint.rules import Finding, Rule
 from netplug_core.orchestrator.networkpolicy import KubernetesNetworkPolicy
 from netplug_core.policy.resolve import StoredPolicy
 from netplug_core.resources.hostendpoint import HostEndpoint
-from netplug_core.resources.ippool import IPPool
-from netplug_core.resources.ipreservation import IPReservation
+from netplug_core.resources.ippool import IPPool, IPReservation
 from netplug_core.resources.kinds import Resource, key_of
 from netplug_core.resources.networkpolicy import GlobalNetworkPolicy, NetworkPolicy
 from netplug_core.resources.node import Node

@@ -46,8 +46,7 @@ from netplug_core.netconf.precedence import (
 )
 from netplug_core.records import Record, Revision
 from netplug_core.resources.hostendpoint import HostEndpoint
-from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool
-from netplug_core.resources.ipreservation import IPReservation
+from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool, IPReservation
 from netplug_core.resources.node import Node
 from netplug_core.resources.profile import (
     DEFAULT_ALLOW_PROFILE,

@@ -31,8 +31,7 @@ from netplug_core.lint.documents import Document
 from netplug_core.lint.rules import Finding, Path, Repair, Rule, format_path
 from netplug_core.netconf.model import BLOCK_IPAM, HOST_LOCAL_IPAM, NetConf, load
 from netplug_core.netconf.schema import find_unknown_keys
-from netplug_core.settings.endpoints import parse_endpoints
-from netplug_core.settings.model import ETCD_DATASTORE, DatastoreSettings
+from netplug_core.settings.model import ETCD_DATASTORE, DatastoreSettings, parse_endpoints
 
 __all__ = ["Configuration", "find_file_order", "read_configurations"]
 

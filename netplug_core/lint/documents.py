@@ -18,9 +18,9 @@ from netplug_core.errors import ConfigurationError
 from netplug_core.installation.components import find_component_kind
 from netplug_core.lint.rules import Finding, Path, Rule
 from netplug_core.names import RESOURCE_DOMAIN
+from netplug_core.resources.fields import Labels
 from netplug_core.resources.installation import INSTALLATION_KIND
 from netplug_core.resources.kinds import find_kind
-from netplug_core.resources.metadata import Labels
 
 __all__ = [
     "Document", "DocumentSort", "KubernetesObject", "Sourced", "find_sort", "malformed_finding",

@@ -23,8 +23,8 @@ from netplug_core.policy.labelindex import effective_labels
 from netplug_core.policy.model import PORT_PROTOCOLS, Direction, PeerMatch, SetId
 from netplug_core.policy.model import Match as PolicyMatch
 from netplug_core.policy.resolve import StoredPolicy
+from netplug_core.resources.fields import Labels
 from netplug_core.resources.hostendpoint import HostEndpoint
-from netplug_core.resources.metadata import Labels
 from netplug_core.resources.profile import (
     NAMESPACE_LABEL_PREFIX,
     NAMESPACE_PROFILE_PREFIX,

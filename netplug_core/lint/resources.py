@@ -42,12 +42,11 @@ from netplug_core.netconf.precedence import (
     parse_annotations,
 )
 from netplug_core.orchestrator.model import PodName
+from netplug_core.resources.codec import manifest_from_mapping
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.installation import INSTALLATION_NAME
-from netplug_core.resources.ipamconfiguration import IPAMConfiguration
-from netplug_core.resources.ippool import IPPOOL, IPPool
+from netplug_core.resources.ippool import IPPOOL, IPAMConfiguration, IPPool
 from netplug_core.resources.kinds import Resource, UnknownKind, key_of
-from netplug_core.resources.manifest import manifest_from_mapping
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
 from netplug_core.resources.validation import (
     FieldError,

@@ -32,7 +32,7 @@ from netplug_core.netconf.model import (
     parse_mac,
 )
 from netplug_core.orchestrator.model import PodName
-from netplug_core.resources.metadata import Labels
+from netplug_core.resources.fields import Labels
 from netplug_core.settings.model import DEFAULT_ANNOTATION_PREFIX
 
 __all__ = [

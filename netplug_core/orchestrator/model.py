@@ -16,7 +16,7 @@ from attrs import frozen
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.records import Kind
-from netplug_core.resources.metadata import Labels
+from netplug_core.resources.fields import Labels
 
 __all__ = [
     "KUBERNETES_NODE", "NAMESPACE", "POD", "SERVICE_ACCOUNT", "ClusterView", "ContainerPort", "NamespaceFacts",

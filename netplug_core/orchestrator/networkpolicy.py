@@ -28,9 +28,8 @@ from netplug_core.decoding.tables import (
     member,
 )
 from netplug_core.records import Kind
-from netplug_core.resources.fields import PORT, PortRange
+from netplug_core.resources.fields import PORT, Labels, PortRange
 from netplug_core.resources.hostendpoint import PortProtocol
-from netplug_core.resources.metadata import Labels
 from netplug_core.resources.networkpolicy import Direction
 from netplug_core.resources.policyrule import PORT_MATCH, PortMatch
 

@@ -64,14 +64,12 @@ from netplug_core.records import Key, Kind
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint
 from netplug_core.resources.networkpolicy import (
     GLOBAL_NETWORK_POLICY,
-    NETWORK_POLICY,
-    GlobalNetworkPolicy,
-    NetworkPolicy,
-)
-from netplug_core.resources.networkset import (
     GLOBAL_NETWORK_SET,
+    NETWORK_POLICY,
     NETWORK_SET,
+    GlobalNetworkPolicy,
     GlobalNetworkSet,
+    NetworkPolicy,
     NetworkSet,
     SetOfNetworks,
 )

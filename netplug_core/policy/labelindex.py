@@ -13,7 +13,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from attrs import define, field
 
-from netplug_core.resources.metadata import Labels
+from netplug_core.resources.fields import Labels
 from netplug_core.selectors import (
     And,
     ComparisonOperator,

@@ -56,15 +56,15 @@ from netplug_core.policy.sets import (
     peer_of,
     shared_address_problems,
 )
+from netplug_core.resources.fields import Labels
 from netplug_core.resources.hostendpoint import HostEndpoint
-from netplug_core.resources.metadata import Labels
 from netplug_core.resources.networkpolicy import (
     GLOBAL_NETWORK_POLICY,
     NETWORK_POLICY,
     GlobalNetworkPolicy,
     NetworkPolicy,
+    SetOfNetworks,
 )
-from netplug_core.resources.networkset import SetOfNetworks
 from netplug_core.resources.nodeconfiguration import (
     NODE_CONFIGURATION,
     EndpointToHostAction,

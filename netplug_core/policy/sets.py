@@ -24,9 +24,9 @@ from netplug_core.policy.model import (
     SetId,
     SetType,
 )
+from netplug_core.resources.fields import Labels
 from netplug_core.resources.hostendpoint import HostEndpoint
-from netplug_core.resources.metadata import Labels
-from netplug_core.resources.networkset import GlobalNetworkSet, NetworkSet, SetOfNetworks
+from netplug_core.resources.networkpolicy import GlobalNetworkSet, NetworkSet, SetOfNetworks
 from netplug_core.resources.profile import NAMESPACE_PROFILE_PREFIX
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 from netplug_core.selectors import Selector

@@ -38,7 +38,7 @@ from netplug_core.policy.convert import copied_spec
 from netplug_core.reconcile.controller import Problem
 from netplug_core.reconcile.nodes import follow_cluster_node, orchestrator_name
 from netplug_core.records import Create, Delete, Key, Kind, Malformed, Record, Update
-from netplug_core.resources.metadata import Labels, Metadata
+from netplug_core.resources.fields import Labels, Metadata
 from netplug_core.resources.networkpolicy import COPIED_POLICY_PREFIX, NETWORK_POLICY, NetworkPolicy
 from netplug_core.resources.node import NODE, Node
 from netplug_core.resources.profile import (

@@ -17,10 +17,9 @@ from netplug_core.addressing import Address, Family
 from netplug_core.names import MAX_NAME_LENGTH, RESOURCE_DOMAIN
 from netplug_core.reconcile.controller import Problem
 from netplug_core.records import Create, Delete, Record, Update
-from netplug_core.resources.fields import Switch
+from netplug_core.resources.fields import Metadata, Switch
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint, HostEndpointSpec
 from netplug_core.resources.kubecontrollersconfiguration import HostEndpointSettings, HostEndpointTemplate
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeInterface
 from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE
 from netplug_core.selectors import SelectorError, matches, parse

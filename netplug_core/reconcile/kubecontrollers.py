@@ -11,7 +11,7 @@ from attrs import evolve, field, frozen
 
 from netplug_core.errors import ConfigurationError
 from netplug_core.log import Level
-from netplug_core.resources.fields import LogSeverity, Switch, parse_duration_s
+from netplug_core.resources.fields import LogSeverity, Metadata, Switch, parse_duration_s
 from netplug_core.resources.kubecontrollersconfiguration import (
     Controllers,
     ControllerSettings,
@@ -21,7 +21,6 @@ from netplug_core.resources.kubecontrollersconfiguration import (
     LoadBalancerController,
     NodeController,
 )
-from netplug_core.resources.metadata import Metadata
 
 __all__ = [
     "CONTROLLER_VARIABLES", "CopySource", "LabelCopier", "RunningControllers", "default_configuration", "duration_s",

@@ -30,7 +30,7 @@ from netplug_core.policy.model import (
     PolicyProblem,
     PolicyState,
 )
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.profile import (
     NAMESPACE_PROFILE_PREFIX,
     SERVICE_ACCOUNT_PROFILE_PREFIX,

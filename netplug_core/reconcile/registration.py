@@ -19,7 +19,7 @@ from netplug_core.errors import ConfigurationError
 from netplug_core.log import Level
 from netplug_core.names import HOST_INTERFACE_PREFIX
 from netplug_core.reconcile.controller import Problem
-from netplug_core.reconcile.mtus import NO_MTUS, MTUSettings
+from netplug_core.reconcile.tunnels import NO_MTUS, MTUSettings
 from netplug_core.resources.fields import AS_NUMBER
 from netplug_core.resources.node import Node, NodeBGP, NodeInterface
 

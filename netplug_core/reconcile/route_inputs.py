@@ -34,7 +34,7 @@ from netplug_core.ipam.model import (
 )
 from netplug_core.keys import Key
 from netplug_core.reconcile.controller import Problem
-from netplug_core.reconcile.mtus import NO_MTUS, MTUSettings, find_mtus
+from netplug_core.reconcile.tunnels import NO_MTUS, MTUSettings, find_mtus
 from netplug_core.resources.ippool import IPPOOL, AllowedUse, Encapsulation, IPPool
 from netplug_core.resources.node import NODE, Node, node_key
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, effective_settings

@@ -18,6 +18,7 @@ from netplug_core.resources.fields import (
     AS_NUMBER,
     CIDR,
     DURATION,
+    ENVELOPE,
     IP_ADDRESS,
     MAX_PORT,
     NAME_LIMITS,
@@ -26,11 +27,11 @@ from netplug_core.resources.fields import (
     WORD_PATTERN,
     FieldError,
     LogSeverity,
+    Metadata,
     integer_between,
     validate_selector,
     validate_word,
 )
-from netplug_core.resources.metadata import ENVELOPE, Metadata
 
 __all__ = [
     "BGP_CONFIGURATION", "BGP_FILTER", "BGP_PEER", "DEFAULT_ONLY", "AddCommunity", "AdvertisedPrefix",

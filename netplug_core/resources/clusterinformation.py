@@ -15,7 +15,7 @@ from netplug_core.decoding.tables import json_object, member
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.names import RESOURCE_DOMAIN
 from netplug_core.records import Get, Key, Kind, Require, Snapshot, Write, WriteGate
-from netplug_core.resources.metadata import ENVELOPE, Metadata
+from netplug_core.resources.fields import ENVELOPE, Metadata
 
 __all__ = [
     "CLUSTER_INFORMATION", "CLUSTER_INFORMATION_KEY", "LOSS_MARK", "READINESS_GATE", "ClusterInformation",

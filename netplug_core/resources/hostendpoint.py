@@ -14,8 +14,16 @@ from netplug_core.decoding.codecs import TEXT, limited
 from netplug_core.decoding.tables import ListOf, json_object, member
 from netplug_core.names import is_resource_name
 from netplug_core.records import Kind
-from netplug_core.resources.fields import IP_ADDRESS, NAME_LIMITS, PORT, WORD_PATTERN, FieldError, validate_word
-from netplug_core.resources.metadata import ENVELOPE, Metadata
+from netplug_core.resources.fields import (
+    ENVELOPE,
+    IP_ADDRESS,
+    NAME_LIMITS,
+    PORT,
+    WORD_PATTERN,
+    FieldError,
+    Metadata,
+    validate_word,
+)
 
 __all__ = ["HOST_ENDPOINT", "HostEndpoint", "HostEndpointSpec", "NamedPort", "PortProtocol", "validate_host_endpoint"]
 

@@ -27,9 +27,8 @@ from netplug_core.decoding.codecs import (
 )
 from netplug_core.decoding.tables import ListOf, json_object, member
 from netplug_core.names import RESOURCE_DOMAIN
-from netplug_core.resources.fields import Switch
+from netplug_core.resources.fields import Metadata, Switch
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode
-from netplug_core.resources.metadata import Metadata
 
 __all__ = [
     "INSTALLATION_API_VERSION", "INSTALLATION_KIND", "INSTALLATION_NAME", "MAX_INSTALLATION_POOLS", "OPERATOR_GROUP",

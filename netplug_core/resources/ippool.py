@@ -1,22 +1,24 @@
-"""The kind IPPool: a prefix, and who may use it."""
+"""The kinds IPPool (a prefix, and who may use it), IPReservation (what only requests for it get), IPAMConfiguration."""
 
 from __future__ import annotations
 
 import enum
+import json
 from typing import Final
 
 from attrs import Factory, field, frozen
 
 from netplug_core.addressing import Address, Prefix
-from netplug_core.decoding.codecs import BOOLEAN, NONNEGATIVE_INTEGER, TEXT, Codec, Refused
-from netplug_core.decoding.tables import ListOf, json_object, member
+from netplug_core.decoding.codecs import BOOLEAN, NONNEGATIVE_INTEGER, PREFIX, TEXT, Codec, Refused
+from netplug_core.decoding.tables import ListOf, items_of, json_object, member
 from netplug_core.errors import require_count, require_type
 from netplug_core.records import Key, Kind
-from netplug_core.resources.metadata import ENVELOPE, Metadata
+from netplug_core.resources.fields import ENVELOPE, Metadata
 
 __all__ = [
-    "IPPOOL", "AllowedUse", "AssignmentMode", "Encapsulation", "IPPool", "IPPoolSpec", "IPPoolStatus", "PoolCondition",
-    "ippool_key",
+    "IPAM_CONFIGURATION", "IPAM_CONFIGURATION_KEY", "IPPOOL", "IPRESERVATION", "AllowedUse", "AssignmentMode",
+    "Encapsulation", "IPAMConfiguration", "IPAMConfigurationSpec", "IPPool", "IPPoolSpec", "IPPoolStatus",
+    "IPReservation", "IPReservationSpec", "PoolCondition", "ippool_key", "ipreservation_key",
 ]  # fmt: skip
 
 
@@ -208,3 +210,121 @@ IPPOOL: Kind[IPPool] = Kind("IPPool", ("name",))
 def ippool_key(name: str) -> Key[IPPool]:
     """The key of the pool with that name."""
     return IPPOOL.key(name)
+
+
+# --- IPReservation ---------------------------------------------------------------------------------------------------
+
+
+def read_stored_entry(value: object) -> Prefix | str:
+    """An entry of a reservation, host bits cleared. One that cannot be read is kept as JSON text."""
+    try:
+        return Prefix.enclosing(TEXT.decode(value))
+    except ValueError:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _write_entry(entry: object) -> object:
+    return json.loads(entry) if isinstance(entry, str) else str(entry)
+
+
+MAX_RESERVED: Final = 1024
+_RESERVED: Final[Codec[Prefix | str]] = Codec(PREFIX.decode, _write_entry, read_stored_entry, {"type": "string"})
+
+
+def _split_reserved(values: dict[str, object], _: object) -> dict[str, object]:
+    reserved, unparsed = items_of(values, "reserved", Prefix), items_of(values, "reserved", str)
+    return {**values, "reserved": reserved, "unparsed": unparsed}
+
+
+@json_object(finish=_split_reserved)
+@frozen(kw_only=True)
+class IPReservationSpec:
+    """The reserved prefixes, as they were listed; a bare address is one of a single address.
+
+    ``unparsed`` holds the stored entries that cannot be read, each as canonical JSON text. They reserve nothing, and
+    are written back unchanged.
+    """
+
+    reserved: tuple[Prefix, ...] = field(
+        default=(),
+        metadata=member(
+            "reservedCIDRs",
+            ListOf(_RESERVED),
+            "Addresses and ranges.",
+            limits={"maxItems": MAX_RESERVED},
+            is_always_written=True,
+            written="entries",
+        ),
+    )
+    unparsed: tuple[str, ...] = ()
+    unknown_json: str = ""
+
+    @property
+    def entries(self) -> tuple[Prefix | str, ...]:
+        """Every entry of the list: the prefixes, and the texts that cannot be read."""
+        return (*self.reserved, *self.unparsed)
+
+
+@json_object(ignored=ENVELOPE)
+@frozen(kw_only=True)
+class IPReservation:
+    """A reservation as it is stored. It limits automatic assignment; a held address stays held."""
+
+    metadata: Metadata = field(metadata=member("metadata", Metadata))
+    spec: IPReservationSpec = field(
+        default=IPReservationSpec(),
+        metadata=member("spec", IPReservationSpec, "What is reserved.", is_always_written=True),
+    )
+    unknown_json: str = ""
+
+
+IPRESERVATION: Kind[IPReservation] = Kind("IPReservation", ("name",))
+
+
+def ipreservation_key(name: str) -> Key[IPReservation]:
+    """The key of the reservation with that name."""
+    return IPRESERVATION.key(name)
+
+
+# --- IPAMConfiguration -----------------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class IPAMConfigurationSpec:
+    """The rules of the allocator; the defaults hold if there is no object.
+
+    ``is_affinity_strict`` forbids borrowing, ``may_auto_allocate_blocks`` is whether an assignment may claim blocks,
+    and ``max_blocks_per_host`` limits the blocks of a node (0: the user sets no limit). A released address is not
+    assigned again for ``cooldown_s`` seconds. ``vm_address_persistence`` is stored, and this release ignores it.
+    """
+
+    # fmt: off
+    is_affinity_strict: bool = field(default=False, metadata=member("strictAffinity", BOOLEAN,
+        "A node uses only the blocks that it has claimed.", is_always_written=True))
+    may_auto_allocate_blocks: bool = field(default=True, metadata=member("autoAllocateBlocks", BOOLEAN,
+        "An assignment may claim blocks; true unless given.", is_always_written=True))
+    max_blocks_per_host: int = field(default=0, metadata=member("maxBlocksPerHost", NONNEGATIVE_INTEGER,
+        "How many blocks a node may have; 0 for no limit of yours.", is_always_written=True))
+    cooldown_s: int = field(default=0, metadata=member("ipCooldownSeconds", NONNEGATIVE_INTEGER,
+        "How long a released address rests.", is_always_written=True))
+    vm_address_persistence: str = field(default="", metadata=member("kubeVirtVMAddressPersistence", TEXT,
+        "Kept as it is written.", limits={"enum": ["", "Enabled", "Disabled"]}))
+    # fmt: on
+    unknown_json: str = ""
+
+
+@json_object(ignored=ENVELOPE)
+@frozen(kw_only=True)
+class IPAMConfiguration:
+    """The cluster's one configuration of block assignment as it is stored. Only users create it."""
+
+    # fmt: off
+    metadata: Metadata = field(metadata=member("metadata", Metadata))
+    spec: IPAMConfigurationSpec = field(default=IPAMConfigurationSpec(), metadata=member("spec", IPAMConfigurationSpec,
+        "The rules; what is left out has its default.", is_always_written=True))
+    # fmt: on
+    unknown_json: str = ""
+
+
+IPAM_CONFIGURATION: Kind[IPAMConfiguration] = Kind("IPAMConfiguration", ("name",))
+IPAM_CONFIGURATION_KEY: Key[IPAMConfiguration] = IPAM_CONFIGURATION.key("default")

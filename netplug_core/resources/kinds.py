@@ -23,12 +23,9 @@ if TYPE_CHECKING:
     from netplug_core.resources.bgp import BGPConfiguration, BGPFilter, BGPPeer
     from netplug_core.resources.clusterinformation import ClusterInformation
     from netplug_core.resources.hostendpoint import HostEndpoint
-    from netplug_core.resources.ipamconfiguration import IPAMConfiguration
-    from netplug_core.resources.ippool import IPPool
-    from netplug_core.resources.ipreservation import IPReservation
+    from netplug_core.resources.ippool import IPAMConfiguration, IPPool, IPReservation
     from netplug_core.resources.kubecontrollersconfiguration import KubeControllersConfiguration
-    from netplug_core.resources.networkpolicy import GlobalNetworkPolicy, NetworkPolicy
-    from netplug_core.resources.networkset import GlobalNetworkSet, NetworkSet
+    from netplug_core.resources.networkpolicy import GlobalNetworkPolicy, GlobalNetworkSet, NetworkPolicy, NetworkSet
     from netplug_core.resources.node import Node
     from netplug_core.resources.nodeconfiguration import NodeConfiguration
     from netplug_core.resources.profile import Profile
@@ -170,13 +167,13 @@ KINDS: tuple[ResourceKind, ...] = (
     ResourceKind(name="IPPool", module="ippool", constant="IPPOOL", short_names=("ipp", "ipps", "pool", "pools")),
     ResourceKind(
         name="IPReservation",
-        module="ipreservation",
+        module="ippool",
         constant="IPRESERVATION",
         short_names=("reservation", "reservations"),
     ),
     ResourceKind(
         name="IPAMConfiguration",
-        module="ipamconfiguration",
+        module="ippool",
         constant="IPAM_CONFIGURATION",
         short_names=("ipamconfig", "ipamconfigs"),
         fixed_name="default",
@@ -230,14 +227,14 @@ KINDS: tuple[ResourceKind, ...] = (
     ),
     ResourceKind(
         name="NetworkSet",
-        module="networkset",
+        module="networkpolicy",
         constant="NETWORK_SET",
         short_names=("netset", "netsets"),
         scope=ResourceScope.NAMESPACED,
     ),
     ResourceKind(
         name="GlobalNetworkSet",
-        module="networkset",
+        module="networkpolicy",
         constant="GLOBAL_NETWORK_SET",
         short_names=("gns", "globalnetsets"),
     ),

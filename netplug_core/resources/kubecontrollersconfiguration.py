@@ -10,8 +10,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.decoding.codecs import TEXT, TEXT_MAP
 from netplug_core.decoding.tables import ListOf, json_object, member
 from netplug_core.records import Key, Kind
-from netplug_core.resources.fields import CIDR, DURATION, PORT_OR_NONE, LogSeverity, Switch
-from netplug_core.resources.metadata import ENVELOPE, Metadata
+from netplug_core.resources.fields import CIDR, DURATION, ENVELOPE, PORT_OR_NONE, LogSeverity, Metadata, Switch
 
 __all__ = [
     "KUBE_CONTROLLERS_CONFIGURATION", "KUBE_CONTROLLERS_CONFIGURATION_KEY", "AssignedServices", "ControllerSettings",

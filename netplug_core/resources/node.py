@@ -10,8 +10,16 @@ from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.decoding.codecs import BOOLEAN, TEXT
 from netplug_core.decoding.tables import ListOf, json_object, member
 from netplug_core.records import Key, Kind
-from netplug_core.resources.fields import AS_NUMBER, CIDR, INTERFACE_ADDRESS, IP_ADDRESS, MAC_ADDRESS, FieldError
-from netplug_core.resources.metadata import ENVELOPE, Metadata
+from netplug_core.resources.fields import (
+    AS_NUMBER,
+    CIDR,
+    ENVELOPE,
+    INTERFACE_ADDRESS,
+    IP_ADDRESS,
+    MAC_ADDRESS,
+    FieldError,
+    Metadata,
+)
 
 __all__ = [
     "NODE", "Node", "NodeBGP", "NodeInterface", "NodeSpec", "NodeStatus", "OrchestratorReference", "node_key",

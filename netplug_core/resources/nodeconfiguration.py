@@ -17,18 +17,19 @@ from netplug_core.records import Kind
 from netplug_core.resources.fields import (
     CIDR,
     DURATION,
+    ENVELOPE,
     IP_ADDRESS,
     PORT,
     PORT_RANGE,
     FieldError,
     LogSeverity,
+    Metadata,
     PortRange,
     Switch,
     integer_between,
     validate_regular_expression,
 )
 from netplug_core.resources.hostendpoint import PortProtocol
-from netplug_core.resources.metadata import ENVELOPE, Metadata
 
 __all__ = [
     "NODE_CONFIGURATION", "DenyAction", "EndpointToHostAction", "FailsafePort", "NodeConfiguration",

@@ -25,11 +25,11 @@ from netplug_core.resources.fields import (
     NAME_LIMITS,
     WORD_PATTERN,
     FieldError,
+    Labels,
     PortRange,
     integer_between,
     validate_selector,
 )
-from netplug_core.resources.metadata import Labels
 from netplug_core.selectors import parse
 
 __all__ = [

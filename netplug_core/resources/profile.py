@@ -15,8 +15,7 @@ from netplug_core.decoding.codecs import TEXT_MAP
 from netplug_core.decoding.tables import Keeps, ListOf, find_unknown, json_object, member
 from netplug_core.names import RESOURCE_DOMAIN, label_value
 from netplug_core.records import Key, Kind, Record, Revision
-from netplug_core.resources.fields import FieldError, find_label_problems
-from netplug_core.resources.metadata import ENVELOPE, Labels, Metadata
+from netplug_core.resources.fields import ENVELOPE, FieldError, Labels, Metadata, find_label_problems
 from netplug_core.resources.networkpolicy import Direction
 from netplug_core.resources.policyrule import (
     MAX_RULES,

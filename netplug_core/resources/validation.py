@@ -23,15 +23,14 @@ from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.fields import (
     FieldError,
     InvalidResource,
+    Metadata,
     find_label_name_problems,
     find_label_problems,
     validate_regular_expression,
     validate_selector,
 )
 from netplug_core.resources.hostendpoint import HostEndpoint, validate_host_endpoint
-from netplug_core.resources.ipamconfiguration import IPAMConfiguration
-from netplug_core.resources.ippool import AllowedUse, Encapsulation, IPPool
-from netplug_core.resources.ipreservation import IPReservation
+from netplug_core.resources.ippool import AllowedUse, Encapsulation, IPAMConfiguration, IPPool, IPReservation
 from netplug_core.resources.kinds import (
     OF_NODE,
     NetworkResource,
@@ -42,9 +41,14 @@ from netplug_core.resources.kinds import (
     kind_of,
 )
 from netplug_core.resources.kubecontrollersconfiguration import KubeControllersConfiguration
-from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.networkpolicy import GlobalNetworkPolicy, NetworkPolicy, validate_policy
-from netplug_core.resources.networkset import GlobalNetworkSet, NetworkSet, validate_network_set
+from netplug_core.resources.networkpolicy import (
+    GlobalNetworkPolicy,
+    GlobalNetworkSet,
+    NetworkPolicy,
+    NetworkSet,
+    validate_network_set,
+    validate_policy,
+)
 from netplug_core.resources.node import Node, validate_node
 from netplug_core.resources.nodeconfiguration import NodeConfiguration, validate_node_configuration
 from netplug_core.resources.profile import (

@@ -10,7 +10,7 @@ from netplug_core.addressing import Address, Prefix
 from netplug_core.decoding.codecs import ADDRESS, NONNEGATIVE_INTEGER, TEXT, codec_of
 from netplug_core.decoding.tables import ListOf, json_object, member
 from netplug_core.records import Kind
-from netplug_core.resources.metadata import ENVELOPE, Metadata
+from netplug_core.resources.fields import ENVELOPE, Metadata
 
 __all__ = ["IPNAT", "WORKLOAD_ENDPOINT", "EndpointPort", "WorkloadEndpoint", "WorkloadEndpointSpec"]
 

@@ -1,4 +1,4 @@
-"""The settings of a datastore: their value, and the name of each.
+"""The settings of a datastore: their value, the name of each, and the URLs of an etcd's members as values.
 
 A setting has a name in the network configuration, in the tool's file and in the environment. ``netconf`` and
 ``apiconfig`` read these tables. The rules between settings are the same for all three: endpoints go before SRV records,
@@ -8,23 +8,25 @@ and those before the deprecated parts of one endpoint.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
+from urllib.parse import SplitResult, urlsplit
 
 from attrs import field, fields, frozen
 
+from netplug_core.addressing import without_ipv4_brackets
 from netplug_core.decoding.codecs import STRING, STRING_MAP, Codec, Refused, checked, exactly, number_in
 from netplug_core.decoding.tables import Field, Finish, Table
 from netplug_core.errors import REDACTED, ConfigurationError, redact_url_credentials, redacted_repr
 from netplug_core.names import RESOURCE_DOMAIN, is_dns_subdomain
 
 __all__ = [
-    "ALL_DATASTORE_KEYS", "ANNOTATION_PREFIX", "DATASTORE_KEYS", "DEFAULT_ANNOTATION_PREFIX",
-    "DEFAULT_ETCD_AUTHORITY", "DEFAULT_ETCD_ENDPOINT", "DEFAULT_SQLITE_PATH", "DEPRECATED_KEYS", "ETCD_DATASTORE",
-    "KUBERNETES_DATASTORE", "KUBERNETES_NETCONF_KEYS", "LOCATION_VARIABLES", "MAX_REQUEST_RATE", "MEMORY_DATASTORE",
-    "SECRET_SETTINGS", "SETTING_VARIABLES", "SQLITE_DATASTORE", "DatastoreSettings", "KubernetesAccess",
-    "MissingFile", "Setting", "SettingType", "netconf_path", "netconf_tables", "refuse_endpoints_beside_srv",
+    "ALL_DATASTORE_KEYS", "ANNOTATION_PREFIX", "DATASTORE_KEYS", "DEFAULT_ANNOTATION_PREFIX", "DEFAULT_ETCD_AUTHORITY",
+    "DEFAULT_ETCD_ENDPOINT", "DEFAULT_SQLITE_PATH", "DEPRECATED_KEYS", "ETCD_DATASTORE", "KUBERNETES_DATASTORE",
+    "KUBERNETES_NETCONF_KEYS", "LOCATION_VARIABLES", "MAX_REQUEST_RATE", "MEMORY_DATASTORE", "SECRET_SETTINGS",
+    "SETTING_VARIABLES", "SQLITE_DATASTORE", "DatastoreSettings", "EtcdEndpoint", "KubernetesAccess", "MissingFile",
+    "Setting", "SettingType", "netconf_path", "netconf_tables", "parse_endpoints", "refuse_endpoints_beside_srv",
     "settings_tables", "shown_settings", "with_endpoints",
 ]  # fmt: skip
 
@@ -414,3 +416,87 @@ def refuse_endpoints_beside_srv(endpoints: tuple[str, ...], srv: str, where: str
     """
     if endpoints and srv:
         raise ConfigurationError(where, redact_url_credentials(srv), _one_way("etcdEndpoints", "etcdDiscoverySrv"))
+
+
+# --- endpoints of etcd -----------------------------------------------------------------------------------------------
+
+_SCHEMES = ("http", "https")
+_PORT = 2379
+_MAX_LABEL_LENGTH = 63
+_ACCEPTED = "give http://host:port or https://host:port, more of them after commas"
+
+
+@frozen(order=True)
+class EtcdEndpoint:
+    """One member's address. An IPv6 address in ``host`` has no brackets."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether the member uses TLS."""
+        return self.scheme == "https"
+
+    @property
+    def has_name(self) -> bool:
+        """Whether the host is a name, which has to be resolved, and not an address."""
+        return ":" not in self.host and not self.host.rpartition(".")[2].isdigit()
+
+    @property
+    def target(self) -> str:
+        """The address as ``host:port``."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.target}"
+
+
+def parse_endpoints(urls: Sequence[str], where: str = "etcd_endpoints") -> tuple[EtcdEndpoint, ...]:
+    """The addresses in URLs, each once, in order; ``where`` is the setting that an error names.
+
+    Raises:
+        ConfigurationError: there are none, or one is not the URL of a member.
+    """
+    if not urls:
+        raise ConfigurationError(where, "", f"no etcd endpoints specified: {_ACCEPTED}")
+    found: dict[EtcdEndpoint, None] = {}
+    for url in urls:
+        endpoint = _find_endpoint(url)
+        if endpoint is None:
+            # If a password contains a comma, the part with the @ is another entry of the list.
+            shown = "…" if any("@" in each for each in urls) else url
+            raise ConfigurationError(where, shown, _ACCEPTED)
+        found[endpoint] = None
+    return tuple(found)
+
+
+def _find_endpoint(url: str) -> EtcdEndpoint | None:
+    """The address in a URL; None if it is not the URL of a member."""
+    try:
+        parts = urlsplit(without_ipv4_brackets(url))
+        port = _PORT if parts.port is None else parts.port
+    except ValueError:
+        return None
+    host = parts.hostname or ""
+    # A user and a password in a URL would appear in logs; they have settings of their own.
+    if parts.scheme not in _SCHEMES or not port or not _is_host(host) or _has_extra_parts(parts) or not _is_plain(url):
+        return None
+    return EtcdEndpoint(parts.scheme, host, port)
+
+
+def _is_plain(url: str) -> bool:
+    """Whether a URL has no blanks (parsing drops some) and only printable characters."""
+    return url.isprintable() and " " not in url
+
+
+def _is_host(host: str) -> bool:
+    if ":" in host:
+        return True
+    return all(0 < len(label) <= _MAX_LABEL_LENGTH for label in host.removesuffix(".").split("."))
+
+
+def _has_extra_parts(parts: SplitResult) -> bool:
+    return "@" in parts.netloc or parts.path not in ("", "/") or bool(parts.query or parts.fragment)

@@ -1,5 +1,5 @@
 """A cluster of block IPAMs in simulated time, for ``netplugctl simulate``.
 
-``simulator`` runs a ``scenario`` and returns a ``result``: it assigns the addresses of the scenario's pods as a node
+``simulator`` runs a ``scenario`` and returns its result: it assigns the addresses of the scenario's pods as a node
 does, and reads the pools after every step.
 """

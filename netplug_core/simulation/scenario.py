@@ -17,9 +17,7 @@ from attrs import Factory, define, field, frozen
 from netplug_core.addressing import Family
 from netplug_core.errors import ConfigurationError
 from netplug_core.ipam.model import Pairs
-from netplug_core.resources.ipamconfiguration import IPAMConfiguration
-from netplug_core.resources.ippool import IPPool
-from netplug_core.resources.ipreservation import IPReservation
+from netplug_core.resources.ippool import IPAMConfiguration, IPPool, IPReservation
 from netplug_core.resources.node import Node
 
 __all__ = [

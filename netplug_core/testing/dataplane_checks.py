@@ -35,7 +35,7 @@ from netplug_core.dataplane.protocol import (
 )
 from netplug_core.errors import NamespaceNotFound
 from netplug_core.names import host_interface_alias
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.testing.assertions import expect, expect_refused
 

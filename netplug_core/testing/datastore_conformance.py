@@ -48,9 +48,8 @@ from netplug_core.records import (
 )
 from netplug_core.testing.assertions import describe, expect, expect_same
 from netplug_core.testing.clock import ManualClock, RealClock
-from netplug_core.testing.datastore_commit_checks import COMMIT_CHECKS
+from netplug_core.testing.datastore_commit_checks import COMMIT_CHECKS, READ_CHECKS
 from netplug_core.testing.datastore_harness import FRUIT_AND_TOOLS, DatastoreHarness, OpenMedium, Samples, open_harness
-from netplug_core.testing.datastore_read_checks import READ_CHECKS
 from netplug_core.testing.datastore_sharing_checks import SHARING_CHECKS
 from netplug_core.testing.view_checks import VIEW_CHECKS
 

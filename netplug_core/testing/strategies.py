@@ -28,21 +28,28 @@ from netplug_core.orchestrator.networkpolicy import (
 from netplug_core.policy.model import ConnectionState, Packet
 from netplug_core.policy.resolve import PolicyObject
 from netplug_core.records import Revision
-from netplug_core.resources.fields import PortRange
+from netplug_core.resources.fields import Labels, Metadata, PortRange
 from netplug_core.resources.hostendpoint import HostEndpoint, HostEndpointSpec, PortProtocol
 from netplug_core.resources.hostendpoint import NamedPort as HostPort
-from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
-from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool, IPPoolSpec
-from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
-from netplug_core.resources.metadata import Labels, Metadata
+from netplug_core.resources.ippool import (
+    AllowedUse,
+    AssignmentMode,
+    IPAMConfigurationSpec,
+    IPPool,
+    IPPoolSpec,
+    IPReservation,
+    IPReservationSpec,
+)
 from netplug_core.resources.networkpolicy import (
     Direction,
     GlobalNetworkPolicy,
     GlobalNetworkPolicySpec,
+    GlobalNetworkSet,
     NetworkPolicy,
     NetworkPolicySpec,
+    NetworkSet,
+    NetworkSetSpec,
 )
-from netplug_core.resources.networkset import GlobalNetworkSet, NetworkSet, NetworkSetSpec
 from netplug_core.resources.nodeconfiguration import (
     EndpointToHostAction,
     FailsafePort,

@@ -19,7 +19,7 @@ from netplug_core.addressing import Address
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.ipam.collect import Collector, read_view, tick
 from netplug_core.ipam.allocation.request import Assignment, Released, ReleaseRequest
-from netplug_core.ipam.gc.model import CollectionReport, CollectorSettings, ScanHistory
+from netplug_core.ipam.gc.candidates import CollectionReport, CollectorSettings, ScanHistory
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.testing.faults import ProcessDied
 from tests.harness.cni_node import RecordingLog

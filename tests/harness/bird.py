@@ -29,8 +29,8 @@ from netplug_core.dataplane.routing import ADVERTISED_TABLE
 from netplug_core.log import Level
 from netplug_core.reconcile.peers import PeerFacts, Peering, plan_peers
 from netplug_core.resources.bgp import BGPConfiguration, BGPFilter, BGPPeer
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPool
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeBGP, NodeInterface, NodeSpec
 from tests.harness.monitor import Monitor
 from tests.harness.node import NetnsNode, open_node

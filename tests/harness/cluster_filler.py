@@ -43,8 +43,8 @@ from netplug_core.names import (
     workload_endpoint_name,
 )
 from netplug_core.records import Key
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node as NodeResource
 from netplug_core.resources.node import NodeSpec, OrchestratorReference, node_key
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec

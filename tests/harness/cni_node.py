@@ -42,8 +42,8 @@ from netplug_core.resources.clusterinformation import (
     ClusterInformation,
     ClusterInformationSpec,
 )
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.dataplane_checks import link_to

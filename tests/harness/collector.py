@@ -13,7 +13,7 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.collect import Collector, read_view, tick
-from netplug_core.ipam.gc.model import CollectionReport, CollectorSettings, ScanHistory, StoreView
+from netplug_core.ipam.gc.candidates import CollectionReport, CollectorSettings, ScanHistory, StoreView
 from netplug_core.ipam.model import (
     AFFINITY,
     BLOCK,
@@ -35,9 +35,15 @@ from netplug_core.resources.clusterinformation import (
     ClusterInformation,
     ClusterInformationSpec,
 )
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
-from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import (
+    IPAM_CONFIGURATION_KEY,
+    IPAMConfiguration,
+    IPAMConfigurationSpec,
+    IPPool,
+    IPPoolSpec,
+    ippool_key,
+)
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.faults import Fault, FaultyDatastore
 from tests.harness.cni_node import RecordingLog

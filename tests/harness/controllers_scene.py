@@ -27,7 +27,7 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore, EndpointStorage
 from netplug_core.datastore.view import View
 from netplug_core.errors import Unavailable
-from netplug_core.flows.ipam.cluster_facts import find_addresses
+from netplug_core.flows.ipam.collect import find_addresses
 from netplug_core.orchestrator.model import KUBERNETES_NODE, POD, NodeFacts, PodFacts
 from netplug_core.reconcile.copies import (
     COPIED_KINDS,
@@ -61,13 +61,13 @@ from netplug_core.resources.clusterinformation import (
     ClusterInformation,
     ClusterInformationSpec,
 )
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT
 from netplug_core.resources.kubecontrollersconfiguration import (
     KUBE_CONTROLLERS_CONFIGURATION_KEY,
     KubeControllersConfiguration,
     KubeControllersSpec,
 )
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import NODE, Node, NodeSpec, OrchestratorReference, node_key
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock

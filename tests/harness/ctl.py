@@ -20,8 +20,7 @@ from netplug_core.records import Create, Get, Key, Kind, Update
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.damage import DamagedDatastore
-from netplug_core.testing.faults import Fault, FaultyDatastore
+from netplug_core.testing.faults import DamagedDatastore, Fault, FaultyDatastore
 from tests.harness.stores import StoreOfOldDefinitions
 
 

@@ -62,10 +62,19 @@ from netplug_core.resources.clusterinformation import (
     ClusterInformation,
     ClusterInformationSpec,
 )
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
-from netplug_core.resources.ippool import AllowedUse, IPPool, IPPoolSpec, ippool_key
-from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec, ipreservation_key
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import (
+    IPAM_CONFIGURATION_KEY,
+    AllowedUse,
+    IPAMConfiguration,
+    IPAMConfigurationSpec,
+    IPPool,
+    IPPoolSpec,
+    IPReservation,
+    IPReservationSpec,
+    ippool_key,
+    ipreservation_key,
+)
 from netplug_core.resources.node import Node, node_key
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.faults import Fault, FaultyDatastore

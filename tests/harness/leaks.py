@@ -8,7 +8,7 @@ from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Address
 from netplug_core.clock import Pace
 from netplug_core.datastore.protocol import EndpointStorage
-from netplug_core.encoding.allocation_report import decode_report, encode_report
+from netplug_core.encoding.export import decode_report, encode_report
 from netplug_core.flows.ipam.leaks import read_allocation_report
 from netplug_core.ipam.reporting.usage import AllocationReport, LeakList
 from netplug_core.orchestrator.model import POD, PodFacts
@@ -18,7 +18,7 @@ from netplug_core.resources.clusterinformation import (
     ClusterInformation,
     ClusterInformationSpec,
 )
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.node import Node, node_key
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from tests.harness.collector import CollectorHarness

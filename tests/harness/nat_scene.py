@@ -20,9 +20,8 @@ from netplug_backends.linux.nftables import NftablesRuleset
 from netplug_cli.node.packet_filter import PacketFilter
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.reconcile.nat import NatFacts
-from netplug_core.resources.fields import Switch
+from netplug_core.resources.fields import Metadata, Switch
 from netplug_core.resources.ippool import AllowedUse, IPPool, IPPoolSpec
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.nodeconfiguration import NodeConfigurationSpec
 from netplug_core.resources.workloadendpoint import IPNAT, WorkloadEndpoint, WorkloadEndpointSpec
 from tests.harness.node import PEER_NAMESPACE, NetnsNode, PodNamespace

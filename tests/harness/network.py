@@ -22,9 +22,9 @@ from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.model import Affinity, AffinityState, Block, affinity_key, host_owner
 from netplug_core.keys import Key
 from netplug_core.records import Create, Delete, Get, Record, Update, Write
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.kinds import key_of
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, node_key
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock

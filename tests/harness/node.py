@@ -32,8 +32,8 @@ from netplug_core.resources.clusterinformation import (
     ClusterInformation,
     ClusterInformationSpec,
 )
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import AllowedUse, IPPool, IPPoolSpec, ippool_key
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 from tests.harness.waiting import EMERGENCY_STOP_S, deadline_in, wait_until
 

@@ -18,7 +18,7 @@ from netplug_core.flows.node import NodeWorld
 from netplug_core.netconf.model import NetConf
 from netplug_core.orchestrator.model import NodeFacts
 from netplug_core.records import Create, Delete, Get, Record, Update
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.node import Node, node_key
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock

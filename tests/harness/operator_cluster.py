@@ -14,10 +14,9 @@ from typing import cast
 from attrs import define, evolve, field
 
 from netplug_backends.kubernetes.installing.manifests import shipped_objects
-from netplug_cli.operator.acting import Actor, ComponentStatuses, Reporter
 from netplug_cli.operator.metrics import OperatorMetrics
-from netplug_cli.operator.observing import INSTALLATION, Observer
 from netplug_cli.operator.process import REST_S, Operator
+from netplug_cli.operator.world import INSTALLATION, Actor, ComponentStatuses, Observer, Reporter
 from netplug_cli.runtime.controllers import ControllerLoop
 from netplug_core.clock import Deadline
 from netplug_core.decoding.tables import find_text

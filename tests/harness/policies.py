@@ -15,16 +15,18 @@ from netplug_core.policy.model import PolicyDelta, PolicyState
 from netplug_core.policy.resolve import Interfaces, PolicyObject, PolicySnapshot, resolve
 from netplug_core.records import Key, Unreadable
 from netplug_core.resources import kinds
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.hostendpoint import HostEndpoint, HostEndpointSpec
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.networkpolicy import (
     Direction,
     GlobalNetworkPolicy,
     GlobalNetworkPolicySpec,
+    GlobalNetworkSet,
     NetworkPolicy,
     NetworkPolicySpec,
+    NetworkSet,
+    NetworkSetSpec,
 )
-from netplug_core.resources.networkset import GlobalNetworkSet, NetworkSet, NetworkSetSpec
 from netplug_core.resources.policyrule import PolicyRule, RuleAction
 from netplug_core.resources.profile import Profile, ProfileSpec, pod_profiles
 from netplug_core.resources.workloadendpoint import EndpointPort, WorkloadEndpoint, WorkloadEndpointSpec

@@ -14,7 +14,7 @@ from netplug_core.orchestrator.networkpolicy import read_network_policy
 from netplug_core.policy.model import PolicyState
 from netplug_core.policy.resolve import PolicyObject, PolicySnapshot, resolve
 from netplug_core.records import Create, Delete, Get, Update, Write
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.nodeconfiguration import EndpointToHostAction, NodeConfiguration, NodeConfigurationSpec
 from netplug_core.resources.profile import Profile
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint

@@ -50,23 +50,29 @@ from netplug_core.resources.bgp import (
     SourceAddress,
 )
 from netplug_core.resources.clusterinformation import ClusterInformation
-from netplug_core.resources.codec import from_mapping
-from netplug_core.resources.fields import LogSeverity, PortRange, Switch
+from netplug_core.resources.codec import Manifest, from_mapping
+from netplug_core.resources.fields import LogSeverity, Metadata, PortRange, Switch
 from netplug_core.resources.hostendpoint import HostEndpoint, HostEndpointSpec, NamedPort, PortProtocol
-from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
-from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
-from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
+from netplug_core.resources.ippool import (
+    IPAMConfiguration,
+    IPAMConfigurationSpec,
+    IPPool,
+    IPPoolSpec,
+    IPReservation,
+    IPReservationSpec,
+    ippool_key,
+)
 from netplug_core.resources.kinds import Resource, ResourceKind, get_kind
-from netplug_core.resources.manifest import Manifest
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.networkpolicy import (
     Direction,
     GlobalNetworkPolicy,
     GlobalNetworkPolicySpec,
+    GlobalNetworkSet,
     NetworkPolicy,
     NetworkPolicySpec,
+    NetworkSet,
+    NetworkSetSpec,
 )
-from netplug_core.resources.networkset import GlobalNetworkSet, NetworkSet, NetworkSetSpec
 from netplug_core.resources.node import Node
 from netplug_core.resources.nodeconfiguration import (
     EndpointToHostAction,

@@ -8,8 +8,8 @@ from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.dataplane.routing import Entry, HostAddress, HostInterface, Nexthop, Route
 from netplug_core.reconcile.route_inputs import BlockRoutes, RouteInputs, RouteSettings
 from netplug_core.reconcile.routes import RouteEngine
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import AllowedUse, Encapsulation, IPPool
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeBGP, NodeSpec, NodeStatus
 
 __all__ = ["SETTINGS", "engine_of", "interface", "make_node", "make_pool", "seen"]

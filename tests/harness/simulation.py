@@ -6,12 +6,11 @@ from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.records import Key, Kind, List
+from netplug_core.resources.fields import Labels, Metadata
 from netplug_core.resources.ippool import IPPool, IPPoolSpec
-from netplug_core.resources.metadata import Labels, Metadata
 from netplug_core.resources.node import Node
-from netplug_core.simulation.result import SimulatedCall, SimulationResult, StepSample
 from netplug_core.simulation.scenario import PodLoad, Scenario
-from netplug_core.simulation.simulator import SimulatedClock, simulate
+from netplug_core.simulation.simulator import SimulatedCall, SimulatedClock, SimulationResult, StepSample, simulate
 
 
 def make_nodes(count: int, labels: Labels = ()) -> tuple[Node, ...]:

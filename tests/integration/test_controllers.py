@@ -17,7 +17,7 @@ from netplug_core.installation.controllers import CONTROLLERS_NAME
 from netplug_core.installation.static import Method
 from netplug_core.reconcile.kubecontrollers import LabelCopier, find_label_copier
 from netplug_core.records import Create, Delete, Get, Key, List, Revision, Update, WatchExpired
-from netplug_core.resources.fields import Switch
+from netplug_core.resources.fields import Metadata, Switch
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT
 from netplug_core.resources.kubecontrollersconfiguration import (
     KUBE_CONTROLLERS_CONFIGURATION_KEY,
@@ -27,7 +27,6 @@ from netplug_core.resources.kubecontrollersconfiguration import (
     KubeControllersSpec,
     NodeController,
 )
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.networkpolicy import NETWORK_POLICY, NetworkPolicy
 from netplug_core.resources.node import NODE, Node, node_key
 from netplug_core.resources.profile import PROFILE, Profile

@@ -33,10 +33,10 @@ from netplug_core.names import endpoint_labels
 from netplug_core.reconcile.hostendpoints import CREATED_BY, automatic_name
 from netplug_core.reconcile.kubecontrollers import CopySource, default_configuration
 from netplug_core.records import CommitError, Create, Delete, Get, Key, Kind, List, Update
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint, HostEndpointSpec
 from netplug_core.resources.ippool import AllowedUse
 from netplug_core.resources.kubecontrollersconfiguration import KUBE_CONTROLLERS_CONFIGURATION_KEY, NodeController
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.networkpolicy import NETWORK_POLICY, NetworkPolicy, NetworkPolicySpec
 from netplug_core.resources.node import NODE, Node, node_key
 from netplug_core.resources.profile import PROFILE, Profile, ProfileSpec, account_spec, namespace_spec

@@ -35,8 +35,7 @@ from netplug_core.records import (
     WatchExpired,
 )
 from netplug_core.resources.ippool import IPPOOL
-from netplug_core.settings.endpoints import EtcdEndpoint, parse_endpoints
-from netplug_core.settings.model import DatastoreSettings
+from netplug_core.settings.model import DatastoreSettings, EtcdEndpoint, parse_endpoints
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.datastore_harness import SAMPLE_CODEC
 from tests.harness.servers.certificates import issue_certificates

@@ -27,8 +27,8 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import CALL_TIMEOUT_S as STORE_CALL_S
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.records import Create
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolSpec
-from netplug_core.resources.metadata import Metadata
 from netplug_core.settings.model import DatastoreSettings
 from tests.harness.allocator.state import StoredState, read_state
 from tests.harness.local_stores import IS_DEEP

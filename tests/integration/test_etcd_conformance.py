@@ -19,8 +19,7 @@ from netplug_backends.etcdv3.operations import KeyRange, RangeRead
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Clock, Deadline
 from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
-from netplug_core.resources.ippool import IPPOOL
+from netplug_core.resources.ippool import IPAM_CONFIGURATION_KEY, IPPOOL
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.testing.datastore_conformance import datastore_conformance, identities_differ
 from netplug_core.testing.datastore_harness import FRUIT_AND_TOOLS, SAMPLE_CODEC, Medium, Samples

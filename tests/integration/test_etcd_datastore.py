@@ -54,14 +54,14 @@ from netplug_core.records import (
     WatchExpired,
     Written,
 )
-from netplug_core.resources.ipamconfiguration import (
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import (
     IPAM_CONFIGURATION,
     IPAM_CONFIGURATION_KEY,
+    IPPOOL,
     IPAMConfiguration,
     IPAMConfigurationSpec,
 )
-from netplug_core.resources.ippool import IPPOOL
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.datastore_harness import SAMPLE_CODEC

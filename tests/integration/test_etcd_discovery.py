@@ -17,8 +17,7 @@ from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.records import Delete, Get, OutcomeUnknown, Revision
 from netplug_core.resources.ippool import IPPOOL
-from netplug_core.settings.endpoints import EtcdEndpoint
-from netplug_core.settings.model import DatastoreSettings
+from netplug_core.settings.model import DatastoreSettings, EtcdEndpoint
 from tests.harness.servers.dns import open_name_server, use_name_server
 from tests.harness.servers.etcd import start_etcd
 from tests.harness.servers.ports import reserve_port

@@ -24,8 +24,7 @@ from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.records import Create, Get, Key, List, OutcomeUnknown, Revision, Update
 from netplug_core.resources.ippool import IPPOOL
-from netplug_core.settings.endpoints import parse_endpoints
-from netplug_core.settings.model import DatastoreSettings
+from netplug_core.settings.model import DatastoreSettings, parse_endpoints
 from netplug_core.testing.datastore_harness import SAMPLE_CODEC
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, start_etcd
 from tests.harness.servers.ports import reserve_port

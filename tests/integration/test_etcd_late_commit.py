@@ -17,7 +17,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.ipam.collect import Collector, read_view, tick
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import ReleaseRequest
-from netplug_core.ipam.gc.model import CollectorSettings, ScanHistory
+from netplug_core.ipam.gc.candidates import CollectorSettings, ScanHistory
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create
 from netplug_core.testing.clock import ManualClock

@@ -38,14 +38,11 @@ from netplug_core.records import (
     Update,
     Write,
 )
-from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
-from netplug_core.resources.ippool import IPPool
-from netplug_core.resources.ipreservation import IPReservation
+from netplug_core.resources.codec import Manifest, Mark, with_marks
+from netplug_core.resources.fields import Metadata, OwnerReference
+from netplug_core.resources.ippool import IPAMConfiguration, IPAMConfigurationSpec, IPPool, IPReservation
 from netplug_core.resources.kinds import Resource, key_of, kind_of
-from netplug_core.resources.manifest import Manifest
-from netplug_core.resources.metadata import Metadata, OwnerReference
 from netplug_core.resources.networkpolicy import NETWORK_POLICY
-from netplug_core.resources.patch import Mark, with_marks
 from netplug_core.testing.strategies import affinities, blocks, configurations, handles, names, pools, reservations
 from tests.harness.datastores import STORES, open_empty_store
 from tests.harness.example_counts import APISERVER_EXAMPLES

@@ -34,8 +34,8 @@ from netplug_core.records import (
     Update,
     Write,
 )
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPOOL, IPPool
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import NODE, Node, node_key
 from netplug_core.resources.profile import PROFILE
 from netplug_core.resources.workloadendpoint import (

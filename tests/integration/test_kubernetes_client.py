@@ -43,8 +43,8 @@ from netplug_core.records import (
     WatchExpired,
     Write,
 )
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPOOL
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, node_key
 from netplug_core.resources.profile import PROFILE
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT

@@ -14,8 +14,8 @@ from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.errors import ConfigurationError
 from netplug_core.ipam.model import AFFINITY, BLOCK, Affinity, AffinityState, Attribute, Block, affinity_key
 from netplug_core.records import Create, Get, Kind, List, Malformed, Update
+from netplug_core.resources.codec import manifest_from_mapping
 from netplug_core.resources.ippool import IPPOOL, IPPool, PoolCondition
-from netplug_core.resources.manifest import manifest_from_mapping
 from netplug_core.resources.validation import validate_pool_overlaps, validate_resource
 from tests.harness import network_documents, policy_documents
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused

@@ -23,8 +23,8 @@ from netplug_core.orchestrator.model import (
 )
 from netplug_core.orchestrator.networkpolicy import KUBERNETES_NETWORK_POLICY
 from netplug_core.records import Create, Delete, Get, Kind, List, NotSupported, Revision, Update, WatchEvent, Write
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.kinds import key_of
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.networkpolicy import Direction
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from tests.harness.resources import NETWORK_POLICY

@@ -23,7 +23,7 @@ from netplug_core.records import (
     WatchExpired,
     Write,
 )
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.policyrule import RuleAction
 from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE, Profile, profile_key
 from tests.harness.servers.kube_apiserver import ApiServer

@@ -17,8 +17,8 @@ from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline, Pace
 from netplug_core.flows.resources.outcome import Effect, ResourceExists
 from netplug_core.flows.resources.write import create
+from netplug_core.resources.codec import Manifest
 from netplug_core.resources.ippool import IPPool
-from netplug_core.resources.manifest import Manifest
 from netplug_core.testing.faults import FaultyDatastore, LostReply
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import (

@@ -17,6 +17,7 @@ from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.clock import SECOND_NS
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.records import Create
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.kubecontrollersconfiguration import (
     KUBE_CONTROLLERS_CONFIGURATION_KEY,
     Controllers,
@@ -24,7 +25,6 @@ from netplug_core.resources.kubecontrollersconfiguration import (
     KubeControllersSpec,
     NodeController,
 )
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import node_key
 from tests.harness.collector import CollectorHarness
 from tests.harness.controllers_process import open_controllers

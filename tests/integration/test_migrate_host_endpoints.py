@@ -24,8 +24,8 @@ from netplug_core.orchestrator.model import NodeFacts
 from netplug_core.reconcile.hostendpoints import automatic_name
 from netplug_core.reconcile.nodes import follow_cluster_node
 from netplug_core.records import Conflict, Create, List, Revision, Update
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint, HostEndpointSpec
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import NODE, node_key
 from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE
 from tests.harness.controllers_process import open_controllers

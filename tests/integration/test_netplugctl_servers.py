@@ -26,8 +26,8 @@ from netplug_core.flows.resources.cluster import ensure_initialized
 from netplug_core.flows.resources.write import Overwriting, change_marks
 from netplug_core.ipam.model import Attribute, Block, Handle, handle_key
 from netplug_core.records import ABSENT, Create, Delete, Get
+from netplug_core.resources.codec import Mark
 from netplug_core.resources.ippool import IPPool, IPPoolStatus, PoolCondition, ippool_key
-from netplug_core.resources.patch import Mark
 from netplug_core.testing.clock import ManualClock
 from tests.harness.servers.etcd import EtcdCluster, make_client, read_all_entries
 from tests.harness.servers.kube_apiserver import ApiServer

@@ -25,8 +25,8 @@ from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.routing import AddressState, HostAddress
 from netplug_core.records import Create, Delete, Get, Write
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import Encapsulation, IPPool, IPPoolSpec, ippool_key
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, node_key
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, NodeConfiguration, NodeConfigurationSpec
 from netplug_core.testing.clock import ManualClock

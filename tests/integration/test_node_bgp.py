@@ -12,10 +12,9 @@ from attrs import evolve
 
 from netplug_cli.ctl.commands.node import ask_node
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.resources.fields import Switch
+from netplug_core.resources.fields import Metadata, Switch
 from netplug_core.resources.ippool import AllowedUse, Encapsulation
 from netplug_core.resources.kinds import key_of
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, NodeConfiguration, NodeConfigurationSpec
 from netplug_core.resources.workloadendpoint import IPNAT, WORKLOAD_ENDPOINT
 from tests.harness.bird import find_bird

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from netplug_core.resources.fields import Switch
+from netplug_core.resources.fields import Metadata, Switch
 from netplug_core.resources.ippool import Encapsulation
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, NodeConfiguration, NodeConfigurationSpec
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from tests.harness.nat_scene import endpoint

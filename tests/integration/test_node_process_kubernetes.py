@@ -24,8 +24,8 @@ from netplug_core.resources.clusterinformation import (
     ClusterInformation,
     ClusterInformationSpec,
 )
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPOOL, IPPool
-from netplug_core.resources.metadata import Metadata
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode
 from tests.harness.node_process import NodeProcessRuntime, start_node_process
 from tests.harness.servers.hiding_proxy import open_hiding_proxy

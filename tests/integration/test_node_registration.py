@@ -23,7 +23,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.node import SettledAddresses, settle_addresses
 from netplug_core.reconcile.registration import FoundOnHost, RegistrationSettings
 from netplug_core.records import Create, Get, List
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.node import NODE, Node, node_key
 from netplug_core.settings.apiconfig import datastore_settings_from_environment
 from netplug_core.testing.clock import ManualClock

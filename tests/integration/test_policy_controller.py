@@ -25,8 +25,7 @@ from netplug_core.policy.model import UDP
 from netplug_core.policy.resolve import PolicyObject
 from netplug_core.reconcile.controller import Controller, Outcome
 from netplug_core.records import Create, Delete, Get, Key, Update, Write
-from netplug_core.resources.fields import PortRange
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata, PortRange
 from netplug_core.resources.nodeconfiguration import NodeConfiguration
 from netplug_core.resources.policyrule import EntityRule, PolicyRule, Protocol
 from tests.harness.nat_scene import open_scene

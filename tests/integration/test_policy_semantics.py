@@ -14,8 +14,7 @@ from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from netplug_backends.memory.packets import Fate
-from netplug_backends.memory.ruleset import MemoryRuleset
+from netplug_backends.memory.ruleset import Fate, MemoryRuleset
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.dataplane.filter import POLICY_TABLE, render_state
 from netplug_core.dataplane.phases import find_phases

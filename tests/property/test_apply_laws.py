@@ -17,11 +17,19 @@ from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.flows.resources.outcome import Effect
 from netplug_core.records import Create
 from netplug_core.resources.codec import from_mapping, to_mapping
-from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
-from netplug_core.resources.ippool import AllowedUse, AssignmentMode, Encapsulation, IPPool, IPPoolSpec
-from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
+from netplug_core.resources.fields import Labels, Metadata
+from netplug_core.resources.ippool import (
+    AllowedUse,
+    AssignmentMode,
+    Encapsulation,
+    IPAMConfiguration,
+    IPAMConfigurationSpec,
+    IPPool,
+    IPPoolSpec,
+    IPReservation,
+    IPReservationSpec,
+)
 from netplug_core.resources.kinds import Resource, key_of
-from netplug_core.resources.metadata import Labels, Metadata
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
 from netplug_core.testing.faults import Fault, LostRace, LostReply
 from netplug_core.testing.strategies import labels, names, prefixes

@@ -22,8 +22,7 @@ from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import AllocationError, Unavailable
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, ReleaseRequest
-from netplug_core.ipam.gc.candidates import allocation_owners
-from netplug_core.ipam.gc.model import ScanHistory, StoreView
+from netplug_core.ipam.gc.candidates import ScanHistory, StoreView, allocation_owners
 from netplug_core.ipam.model import AffinityState, Handle, Pairs, affinity_key, handle_key, owner_node
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.orchestrator.model import PodName, PodPhase

@@ -38,8 +38,8 @@ from netplug_core.orchestrator.networkpolicy import (
 )
 from netplug_core.reconcile.kubecontrollers import CopySource
 from netplug_core.records import Key, Kind, List
+from netplug_core.resources.fields import Labels, Metadata
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint, HostEndpointSpec
-from netplug_core.resources.metadata import Labels, Metadata
 from netplug_core.resources.networkpolicy import NETWORK_POLICY, NetworkPolicy, NetworkPolicySpec
 from netplug_core.resources.node import NODE, Node, node_key
 from netplug_core.resources.profile import PROFILE, Profile, ProfileSpec, account_spec, namespace_spec

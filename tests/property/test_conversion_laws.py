@@ -16,7 +16,7 @@ from contextlib import suppress
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from netplug_cli.operator.observing import INSTALLATION
+from netplug_cli.operator.world import INSTALLATION
 from netplug_core.decoding.tables import find_text
 from netplug_core.operator.state import CONTROLLERS_LEASE_REF, DAEMONSET_REF, STATIC_DAEMONSET_REF
 from netplug_core.operator.takeover import MIGRATION_LABEL, static_refs

@@ -35,18 +35,24 @@ from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE, Block, Handle
 from netplug_core.ipam.outcome import NoPoolServes
 from netplug_core.records import Create, Delete, Key, Kind, List, Malformed, Record, Update
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
-from netplug_core.resources.ipamconfiguration import (
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import (
     IPAM_CONFIGURATION,
     IPAM_CONFIGURATION_KEY,
+    IPPOOL,
+    IPRESERVATION,
     IPAMConfiguration,
     IPAMConfigurationSpec,
+    IPPool,
+    IPPoolSpec,
+    IPReservation,
+    IPReservationSpec,
+    ippool_key,
+    ipreservation_key,
 )
-from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolSpec, ippool_key
-from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation, IPReservationSpec, ipreservation_key
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import NODE, Node, node_key
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
-from netplug_core.testing.damage import DamagedDatastore
+from netplug_core.testing.faults import DamagedDatastore
 from tests.harness.cni_node import DEFAULT_CONTAINER, CNINodeHarness, ContainerInterface
 
 NODES = ("node-1", "node-2")

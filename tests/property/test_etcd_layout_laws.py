@@ -15,8 +15,7 @@ from netplug_backends.etcdv3.operations import KeyRange
 from netplug_core.addressing import Prefix
 from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE
 from netplug_core.records import Key, Kind
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
-from netplug_core.resources.ippool import IPPOOL
+from netplug_core.resources.ippool import IPAM_CONFIGURATION_KEY, IPPOOL
 from netplug_core.resources.node import NODE
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.testing.strategies import names, prefixes

@@ -12,8 +12,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netplug_backends.memory.packets import Fate
-from netplug_backends.memory.ruleset import MemoryRuleset
+from netplug_backends.memory.ruleset import Fate, MemoryRuleset
 from netplug_core.dataplane.filter import POLICY_TABLE, FilterRenderer, render_state
 from netplug_core.dataplane.phases import TableTracker, find_phases
 from netplug_core.dataplane.ruleset import ReplaceTable

@@ -40,10 +40,9 @@ from netplug_core.resources.bgp import (
     SourceAddress,
 )
 from netplug_core.resources.codec import from_mapping, to_mapping
-from netplug_core.resources.fields import LogSeverity, PortRange, Switch
+from netplug_core.resources.fields import LogSeverity, Metadata, PortRange, Switch
 from netplug_core.resources.hostendpoint import HostEndpoint, HostEndpointSpec, NamedPort, PortProtocol
 from netplug_core.resources.kinds import Resource, kind_of
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.nodeconfiguration import (
     EndpointToHostAction,
     FailsafePort,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from netplug_core.orchestrator.model import NodeFacts
 from netplug_core.reconcile.nodes import follow_cluster_node
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.node import Node
 
 NAMES = st.sampled_from("abc")

@@ -14,7 +14,7 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netplug_cli.operator.observing import INSTALLATION
+from netplug_cli.operator.world import INSTALLATION
 from netplug_core.operator.state import NAMESPACE_REF, installed_refs
 from tests.harness.installations import network
 from tests.harness.operator_cluster import SHIPPED, Killed, MemoryCluster, MemoryPools, make_loop, settle

@@ -26,8 +26,8 @@ from netplug_core.resources.bgp import (
     BGPPeerSpec,
     FilterAction,
 )
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import Encapsulation, IPPool
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeBGP, NodeSpec
 
 T = TypeVar("T")

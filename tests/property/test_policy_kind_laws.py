@@ -14,17 +14,18 @@ from netplug_core.addressing import Family
 from netplug_core.decoding.tables import Decoder, DocumentOrigin, document_error
 from netplug_core.orchestrator.networkpolicy import read_network_policy
 from netplug_core.resources.codec import from_mapping, to_mapping
-from netplug_core.resources.fields import PortRange
+from netplug_core.resources.fields import Metadata, PortRange
 from netplug_core.resources.kinds import Resource, kind_of
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.networkpolicy import (
     Direction,
     GlobalNetworkPolicy,
     GlobalNetworkPolicySpec,
+    GlobalNetworkSet,
     NetworkPolicy,
     NetworkPolicySpec,
+    NetworkSet,
+    NetworkSetSpec,
 )
-from netplug_core.resources.networkset import GlobalNetworkSet, NetworkSet, NetworkSetSpec
 from netplug_core.resources.policyrule import (
     EntityRule,
     ICMPMatch,

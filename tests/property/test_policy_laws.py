@@ -47,8 +47,7 @@ from netplug_core.policy.model import (
 from netplug_core.policy.resolve import PolicyObject, PolicySnapshot, StoredPolicy, resolve
 from netplug_core.records import Unreadable
 from netplug_core.resources.codec import from_mapping, to_mapping
-from netplug_core.resources.fields import PortRange
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata, PortRange
 from netplug_core.resources.networkpolicy import Direction, GlobalNetworkPolicy, NetworkPolicy
 from netplug_core.resources.policyrule import PolicyRule, PortName, RuleAction
 from netplug_core.resources.profile import Profile, ProfileSpec, pod_profiles

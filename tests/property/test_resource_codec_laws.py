@@ -18,18 +18,20 @@ from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.names import API_VERSION
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
 from netplug_core.resources.codec import from_mapping, to_mapping
-from netplug_core.resources.fields import LogSeverity, Switch
-from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
+from netplug_core.resources.fields import LogSeverity, Metadata, OwnerReference, Switch
 from netplug_core.resources.ippool import (
     AllowedUse,
     AssignmentMode,
     Encapsulation,
+    IPAMConfiguration,
+    IPAMConfigurationSpec,
     IPPool,
     IPPoolSpec,
     IPPoolStatus,
+    IPReservation,
+    IPReservationSpec,
     PoolCondition,
 )
-from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
 from netplug_core.resources.kinds import Resource
 from netplug_core.resources.kubecontrollersconfiguration import (
     AssignedServices,
@@ -43,7 +45,6 @@ from netplug_core.resources.kubecontrollersconfiguration import (
     LoadBalancerController,
     NodeController,
 )
-from netplug_core.resources.metadata import Metadata, OwnerReference
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
 from netplug_core.resources.policyrule import PolicyRule, RuleAction
 from netplug_core.resources.profile import Profile, ProfileSpec

@@ -18,9 +18,8 @@ from netplug_backends.memory.ruleset import MemoryRuleset
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.dataplane.ruleset import ChangeElements, ReplaceTable, find_change
 from netplug_core.reconcile.nat import NET_TABLE, NatFacts, find_table_change, plan_table
-from netplug_core.resources.fields import Switch
+from netplug_core.resources.fields import Metadata, Switch
 from netplug_core.resources.ippool import AllowedUse, IPPool, IPPoolSpec
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.nodeconfiguration import NodeConfigurationSpec, OutgoingExclusions
 from netplug_core.resources.workloadendpoint import IPNAT, WorkloadEndpoint, WorkloadEndpointSpec
 

@@ -20,13 +20,11 @@ from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Released
 from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE
 from netplug_core.ipam.protocol import NO_ENDPOINT
-from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
-from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import IPAMConfiguration, IPAMConfigurationSpec, IPReservation, IPReservationSpec
 from netplug_core.resources.node import Node
-from netplug_core.simulation.result import SimulatedCall
 from netplug_core.simulation.scenario import Placement, PodLoad, ProcessModel, Scenario, SeededRandom
-from netplug_core.simulation.simulator import SimulatedClock, simulate
+from netplug_core.simulation.simulator import SimulatedCall, SimulatedClock, simulate
 from netplug_core.testing.clock import ManualClock
 from tests.harness.simulation import make_pool, run_scenario, stored_records
 

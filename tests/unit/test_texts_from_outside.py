@@ -13,10 +13,13 @@ from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import NetplugError, excerpt, quote
 from netplug_core.flows.cni.call import run_invocation
 from netplug_core.netconf.model import load
-from netplug_core.resources.manifest import manifest_from_mapping
+from netplug_core.resources.codec import manifest_from_mapping
 from netplug_core.resources.validation import validate_resource
-from netplug_core.settings.apiconfig import datastore_settings_from_environment, datastore_settings_from_file
-from netplug_core.settings.url import datastore_settings_from_url
+from netplug_core.settings.apiconfig import (
+    datastore_settings_from_environment,
+    datastore_settings_from_file,
+    datastore_settings_from_url,
+)
 
 LONG = "x" * 5000
 VALUES = [

@@ -1,11 +1,7 @@
 """The client of the API server.
 
-- ``access``: finds the server and our credentials; ``kubeconfig``, ``kubeconfig_entry``, ``credentials``,
-  ``exec_plugin`` and ``auth_provider`` read what a configuration names
-- ``messages``: requests and replies as values
-- ``transport``: one connection
-- ``ratelimit``: how many requests may be sent
-- ``apiclient``: sends requests, with retries and errors
-- ``objects``: reads objects and collections
-- ``watch``: events of several collections
+- ``access``: finds the server and our credentials in kubeconfigs and elsewhere; ``credentials`` has the values, and
+  ``exec_plugin`` runs the program or asks the provider that a kubeconfig names
+- ``apiclient``: sends requests, with retries, errors and a limit of how many; requests and replies as values
+- ``objects``: reads objects and collections, and events of several collections
 """

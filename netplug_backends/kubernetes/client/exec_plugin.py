@@ -22,8 +22,7 @@ from kubernetes.client.configuration import Configuration
 from kubernetes.config import load_kube_config_from_dict
 from kubernetes.config.config_exception import ConfigException
 
-from netplug_backends.kubernetes.client.credentials import ApiAccess, FileReader, Pem, TlsVerification
-from netplug_backends.kubernetes.client.kubeconfig_entry import KubeconfigEntry
+from netplug_backends.kubernetes.client.credentials import ApiAccess, FileReader, KubeconfigEntry, Pem, TlsVerification
 from netplug_core.clock import Deadline, parse_time
 from netplug_core.errors import ConfigurationError, Unavailable
 

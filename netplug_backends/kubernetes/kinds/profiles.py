@@ -78,7 +78,7 @@ from netplug_core.records import (
     Write,
 )
 from netplug_core.resources.codec import from_mapping
-from netplug_core.resources.metadata import Labels
+from netplug_core.resources.fields import Labels
 from netplug_core.resources.profile import (
     DEFAULT_ALLOW_PROFILE,
     NAMESPACE_PROFILE_PREFIX,

@@ -15,12 +15,9 @@ from netplug_core.resources.bgp import DEFAULT_ONLY, BGPConfiguration, BGPFilter
 from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.fields import NAME_PATTERN
 from netplug_core.resources.hostendpoint import HostEndpoint
-from netplug_core.resources.ipamconfiguration import IPAMConfiguration
-from netplug_core.resources.ippool import MAX_CIDR_LENGTH, IPPool
-from netplug_core.resources.ipreservation import IPReservation
+from netplug_core.resources.ippool import MAX_CIDR_LENGTH, IPAMConfiguration, IPPool, IPReservation
 from netplug_core.resources.kubecontrollersconfiguration import KubeControllersConfiguration
-from netplug_core.resources.networkpolicy import GlobalNetworkPolicy, NetworkPolicy
-from netplug_core.resources.networkset import NetworkSet
+from netplug_core.resources.networkpolicy import GlobalNetworkPolicy, NetworkPolicy, NetworkSet
 from netplug_core.resources.nodeconfiguration import NodeConfiguration
 from netplug_core.resources.policyrule import NOT_SUPPORTED, PROTOCOL_NUMBERS
 from netplug_core.selectors import SELECTOR_PARENTHESES, SELECTOR_PATTERN

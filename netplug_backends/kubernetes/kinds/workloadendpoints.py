@@ -72,7 +72,7 @@ from netplug_core.records import (
     Update,
     WatchEvent,
 )
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.workloadendpoint import IPNAT, WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.settings.model import DEFAULT_ANNOTATION_PREFIX
 from netplug_core.workload import PodDetails, pod_details

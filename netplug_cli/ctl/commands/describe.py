@@ -28,10 +28,9 @@ from netplug_core.flows.resources.read import find, list_all
 from netplug_core.ipam.reporting.usage import PoolUsage
 from netplug_core.names import API_VERSION
 from netplug_core.resources.codec import to_mapping
-from netplug_core.resources.ippool import IPPool
-from netplug_core.resources.ipreservation import IPReservation
+from netplug_core.resources.fields import Labels
+from netplug_core.resources.ippool import IPPool, IPReservation
 from netplug_core.resources.kinds import KINDS, Resource, ResourceKind, ResourceScope, get_kind, kind_of
-from netplug_core.resources.metadata import Labels
 from netplug_core.resources.node import Node
 from netplug_core.resources.profile import Profile
 from netplug_core.resources.validation import resource_warnings

@@ -42,9 +42,8 @@ from netplug_core.flows.resources.read import find
 from netplug_core.flows.resources.write import MarkEffect, Overwriting, change_marks, replace, require_writable
 from netplug_core.flows.resources.write import edit as edit_resource
 from netplug_core.records import Key, Record
-from netplug_core.resources.codec import to_mapping
+from netplug_core.resources.codec import Mark, apply_merge_patch, to_mapping, without_unknown
 from netplug_core.resources.kinds import Resource, key_of
-from netplug_core.resources.patch import Mark, apply_merge_patch, without_unknown
 
 __all__ = ["annotate", "edit", "label", "patch"]
 

@@ -61,9 +61,8 @@ from netplug_core.flows.resources.read import (
 )
 from netplug_core.names import API_VERSION
 from netplug_core.records import Key, Kind, Record
-from netplug_core.resources.codec import to_mapping
+from netplug_core.resources.codec import strip_cluster_fields, to_mapping
 from netplug_core.resources.kinds import KINDS, Resource, ResourceKind, ResourceScope, get_kind, key_of
-from netplug_core.resources.patch import strip_cluster_fields
 
 __all__ = [
     "WatchLook", "get", "watch_resources",

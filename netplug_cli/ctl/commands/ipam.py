@@ -40,8 +40,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import ContentionExhausted
 from netplug_core.flows.ipam.addresses import EndpointCheck, HeldRelease, ReleaseResult, release_held
 from netplug_core.flows.ipam.check import settle_s
-from netplug_core.flows.ipam.cluster_facts import DatastoreLookup, read_cluster
-from netplug_core.flows.ipam.collect import Collector, TickMode, read_view, tick
+from netplug_core.flows.ipam.collect import Collector, DatastoreLookup, TickMode, read_cluster, read_view, tick
 from netplug_core.flows.ipam.explain import find_addresses_of_handle
 from netplug_core.flows.ipam.host_local_import import ImportReport, ImportRequest, import_host_local
 from netplug_core.flows.ipam.leaks import (
@@ -55,17 +54,16 @@ from netplug_core.flows.ipam.leaks import (
 )
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.flows.resources.delete import Risk, delete_damaged_block
+from netplug_core.flows.resources.drain import SplitPlan, WantedSplit, plan_split, split
 from netplug_core.flows.resources.pools import find_address, find_ipam_configuration, read_utilization
-from netplug_core.flows.resources.split import SplitPlan, WantedSplit, plan_split, split
 from netplug_core.flows.resources.write import configure_ipam
-from netplug_core.ipam.gc.model import CollectionReport, CollectorSettings, ScanHistory
+from netplug_core.ipam.gc.candidates import CollectionReport, CollectorSettings, ScanHistory
 from netplug_core.ipam.hostlocal.settings import DEFAULT_DATA_FOLDER
 from netplug_core.ipam.model import block_key
 from netplug_core.ipam.reporting.usage import HandleRef, PoolUsage, borrowed
 from netplug_core.log import Level
 from netplug_core.records import Malformed
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfigurationSpec
-from netplug_core.resources.ippool import ippool_key
+from netplug_core.resources.ippool import IPAM_CONFIGURATION_KEY, IPAMConfigurationSpec, ippool_key
 
 __all__ = [
     "ipam", "ipam_collect", "ipam_import_host_local", "ipam_release", "ipam_split", "parse_address",

@@ -44,10 +44,9 @@ from netplug_core.flows.resources.write import create as create_resource
 from netplug_core.flows.resources.write import replace as replace_resource
 from netplug_core.flows.resources.write import validate as validate_resource
 from netplug_core.installation.settings import find_service_overlaps
-from netplug_core.resources.codec import to_mapping
+from netplug_core.resources.codec import Manifest, to_mapping
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.kinds import Resource, key_of, kind_of
-from netplug_core.resources.manifest import Manifest
 
 __all__ = [
     "apply", "create", "delete", "diff", "replace", "validate",

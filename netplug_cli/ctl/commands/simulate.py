@@ -19,17 +19,14 @@ from netplug_cli.progress import Progress, show_progress
 from netplug_core.addressing import Family, Prefix
 from netplug_core.errors import ConfigurationError
 from netplug_core.names import prefix_to_name
-from netplug_core.resources.ipamconfiguration import IPAMConfiguration
-from netplug_core.resources.ippool import AllowedUse, IPPool, IPPoolSpec
-from netplug_core.resources.ipreservation import IPReservation
+from netplug_core.resources.codec import Manifest
+from netplug_core.resources.fields import Labels, Metadata
+from netplug_core.resources.ippool import AllowedUse, IPAMConfiguration, IPPool, IPPoolSpec, IPReservation
 from netplug_core.resources.kinds import Resource, key_of
-from netplug_core.resources.manifest import Manifest
-from netplug_core.resources.metadata import Labels, Metadata
 from netplug_core.resources.node import Node
 from netplug_core.resources.validation import InvalidResource, validate_resource
-from netplug_core.simulation.result import SimulatedCall, SimulationResult, StepSample
 from netplug_core.simulation.scenario import Placement, PodLoad, ProcessModel, Scenario
-from netplug_core.simulation.simulator import SimulatedClock
+from netplug_core.simulation.simulator import SimulatedCall, SimulatedClock, SimulationResult, StepSample
 from netplug_core.simulation.simulator import simulate as run_scenario
 
 __all__ = [

@@ -83,8 +83,8 @@ from netplug_core.netconf.model import (
     load,
 )
 from netplug_core.netconf.precedence import find_requested
+from netplug_core.resources.fields import Labels
 from netplug_core.resources.ippool import AllowedUse
-from netplug_core.resources.metadata import Labels
 from netplug_core.workload import NO_OPTIONS, EndpointOptions, WorkloadIdentity, endpoint_delete
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from netplug_core.ipam.allocation.request import AssignRequest
 from netplug_core.ipam.model import AFFINITY, BLOCK, Affinity, affinity_key, block_key, claimed_block, host_owner
 from netplug_core.records import Decision, Get, Key, Malformed, Snapshot
 from netplug_core.resources.clusterinformation import READINESS_GATE
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
+from netplug_core.resources.ippool import IPAM_CONFIGURATION_KEY
 
 __all__ = [
     "affinities_of", "affinities_within", "claim", "delete_if_unused", "delete_unused_blocks", "ensure_blocks",

@@ -13,9 +13,7 @@ from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE
 from netplug_core.orchestrator.model import NAMESPACE, POD
 from netplug_core.records import Kind
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION
-from netplug_core.resources.ippool import IPPOOL
-from netplug_core.resources.ipreservation import IPRESERVATION
+from netplug_core.resources.ippool import IPAM_CONFIGURATION, IPPOOL, IPRESERVATION
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 
 __all__ = [

@@ -20,8 +20,8 @@ from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Atomicity, Datastore
 from netplug_core.datastore.transaction import Transaction, read_pages
 from netplug_core.errors import NetplugError, NotServed, Unavailable, narrow
+from netplug_core.ipam.gc.candidates import DeleteBlock, GCAction, RelinquishAffinity, RepairHandle, ScanTime
 from netplug_core.ipam.gc.detect import HandleTally
-from netplug_core.ipam.gc.model import DeleteBlock, GCAction, RelinquishAffinity, RepairHandle, ScanTime
 from netplug_core.ipam.gc.reclaim import DELETE_BLOCKS, RELINQUISH_AFFINITIES, REPAIR_HANDLES, Reclaimer, ReclaimResult
 from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE
 from netplug_core.ipam.reporting.check import (
@@ -41,8 +41,7 @@ from netplug_core.ipam.reporting.check import (
 )
 from netplug_core.records import Decision, Get, Kind, List, Malformed, Query, Record, Snapshot
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, is_locked_for_loss
-from netplug_core.resources.ippool import IPPOOL, IPPool
-from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
+from netplug_core.resources.ippool import IPPOOL, IPRESERVATION, IPPool, IPReservation
 from netplug_core.resources.kinds import KINDS
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 

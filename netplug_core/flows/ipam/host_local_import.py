@@ -16,7 +16,7 @@ from netplug_core.clock import Pace
 from netplug_core.datastore.protocol import EndpointStorage
 from netplug_core.datastore.transaction import read_pages
 from netplug_core.errors import AllocationError, ConfigurationError, NetplugError
-from netplug_core.flows.ipam.cluster_facts import DatastoreLookup, read_pods
+from netplug_core.flows.ipam.collect import DatastoreLookup, read_pods
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.pools import is_enabled
 from netplug_core.ipam.allocation.request import AssignRequest, Shortfall, Specific

@@ -16,11 +16,11 @@ from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore
 from netplug_core.datastore.transaction import Transaction, read_pages
 from netplug_core.errors import ConfigurationError, excerpt, quote
 from netplug_core.flows.ipam.addresses import release_addresses
-from netplug_core.flows.ipam.cluster_facts import read_users
+from netplug_core.flows.ipam.collect import read_users
 from netplug_core.ipam.allocation.context import ADDRESSES_PER_COMMIT, batches
 from netplug_core.ipam.allocation.pools import Reserved
 from netplug_core.ipam.allocation.request import ReleaseItem
-from netplug_core.ipam.gc.model import AllocationRef
+from netplug_core.ipam.gc.candidates import AllocationRef
 from netplug_core.ipam.model import BLOCK, HANDLE, Block, block_key, handle_key
 from netplug_core.ipam.reporting.usage import (
     AddressUse,
@@ -41,8 +41,7 @@ from netplug_core.ipam.reporting.usage import (
 )
 from netplug_core.records import Decision, Delete, Get, Malformed, NeedMore, Snapshot
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
-from netplug_core.resources.ippool import IPPOOL
-from netplug_core.resources.ipreservation import IPRESERVATION
+from netplug_core.resources.ippool import IPPOOL, IPRESERVATION
 
 __all__ = [
     "HandleResult", "LeakRelease", "ReleaseNotAllowed", "ReleasePlan", "plan_release", "read_addresses",

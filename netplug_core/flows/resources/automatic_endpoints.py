@@ -18,7 +18,7 @@ from netplug_core.errors import ConfigurationError
 from netplug_core.reconcile.hostendpoints import ALL_INTERFACES, CREATED_BY, automatic_name, is_automatic
 from netplug_core.reconcile.nodes import orchestrator_name
 from netplug_core.records import Create, Delete, Get, List, Record, Update
-from netplug_core.resources.fields import Switch
+from netplug_core.resources.fields import Metadata, Switch
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint
 from netplug_core.resources.kubecontrollersconfiguration import (
     KUBE_CONTROLLERS_CONFIGURATION_KEY,
@@ -27,7 +27,6 @@ from netplug_core.resources.kubecontrollersconfiguration import (
     KubeControllersSpec,
     NodeController,
 )
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import NODE, Node
 from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE
 

@@ -30,7 +30,7 @@ from netplug_core.resources.clusterinformation import (
     ClusterInformationSpec,
     is_locked_for_loss,
 )
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.settings.model import KUBERNETES_DATASTORE
 
 __all__ = [

@@ -22,8 +22,8 @@ from netplug_core.flows.resources.cluster import IMPORT_MARK, ImportUnfinished, 
 from netplug_core.ipam.model import Affinity, Block, Handle
 from netplug_core.records import Create, Decision, Get, Key, Kind, Record, Require, Snapshot, Update, Write
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, ClusterInformation
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.kinds import resource_of
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.networkpolicy import COPIED_POLICY_PREFIX, NETWORK_POLICY
 from netplug_core.resources.node import NODE, Node
 from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE

@@ -47,9 +47,15 @@ from netplug_core.records import (
     Update,
 )
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfigurationSpec
-from netplug_core.resources.ippool import IPPOOL, AssignmentMode, IPPool, ippool_key
-from netplug_core.resources.ipreservation import IPRESERVATION
+from netplug_core.resources.ippool import (
+    IPAM_CONFIGURATION_KEY,
+    IPPOOL,
+    IPRESERVATION,
+    AssignmentMode,
+    IPAMConfigurationSpec,
+    IPPool,
+    ippool_key,
+)
 from netplug_core.resources.kinds import Resource
 from netplug_core.resources.validation import pool_overlap, validate_pool_overlaps
 from netplug_core.settings.model import KUBERNETES_DATASTORE

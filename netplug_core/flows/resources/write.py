@@ -44,26 +44,26 @@ from netplug_core.records import (
 )
 from netplug_core.resources.bgp import BGP_CONFIGURATION, BGP_FILTER, BGP_PEER
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
+from netplug_core.resources.codec import Manifest, Mark, marks_of, with_marks, with_parts
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT
-from netplug_core.resources.ipamconfiguration import (
+from netplug_core.resources.ippool import (
     IPAM_CONFIGURATION,
     IPAM_CONFIGURATION_KEY,
+    IPPOOL,
+    IPRESERVATION,
     IPAMConfiguration,
     IPAMConfigurationSpec,
+    IPPool,
+    IPPoolStatus,
 )
-from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolStatus
-from netplug_core.resources.ipreservation import IPRESERVATION
 from netplug_core.resources.kinds import Resource, key_of, resource_of
 from netplug_core.resources.kubecontrollersconfiguration import (
     KUBE_CONTROLLERS_CONFIGURATION,
 )
-from netplug_core.resources.manifest import Manifest
-from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.networkpolicy import GLOBAL_NETWORK_POLICY, NETWORK_POLICY
-from netplug_core.resources.networkset import GLOBAL_NETWORK_SET, NETWORK_SET
+from netplug_core.resources.networkpolicy import GLOBAL_NETWORK_POLICY, GLOBAL_NETWORK_SET, NETWORK_POLICY, NETWORK_SET
 from netplug_core.resources.node import NODE
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, NodeConfiguration, interface_prefixes
-from netplug_core.resources.patch import Mark, marks_of, with_marks, with_parts
 from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE
 from netplug_core.resources.validation import (
     FieldError,

@@ -50,8 +50,7 @@ from netplug_core.records import (
     Snapshot,
     Write,
 )
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
-from netplug_core.resources.ippool import IPPOOL, IPPool
+from netplug_core.resources.ippool import IPAM_CONFIGURATION_KEY, IPPOOL, IPPool
 
 __all__ = [
     "ClaimResult", "Emptiness", "EnsuredBlocks", "RelinquishResult", "claim_queries", "decide_claim",

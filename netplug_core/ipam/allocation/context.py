@@ -41,9 +41,14 @@ from netplug_core.ipam.model import (
 )
 from netplug_core.ipam.outcome import BlockOutcome, BlockTrace, left_out
 from netplug_core.records import Get, List, Malformed, NeedMore, Query, Record, Snapshot, TraceEntry
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
-from netplug_core.resources.ippool import IPPOOL
-from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
+from netplug_core.resources.ippool import (
+    IPAM_CONFIGURATION_KEY,
+    IPPOOL,
+    IPRESERVATION,
+    IPAMConfiguration,
+    IPAMConfigurationSpec,
+    IPReservation,
+)
 from netplug_core.resources.node import Node, node_key
 
 __all__ = [

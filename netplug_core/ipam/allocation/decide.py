@@ -76,9 +76,7 @@ from netplug_core.records import (
     Write,
     Written,
 )
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
-from netplug_core.resources.ippool import IPPOOL, IPPool, ippool_key
-from netplug_core.resources.ipreservation import IPRESERVATION
+from netplug_core.resources.ippool import IPAM_CONFIGURATION_KEY, IPPOOL, IPRESERVATION, IPPool, ippool_key
 from netplug_core.resources.node import node_key
 
 __all__ = ["acquire_missing", "conditions", "decide", "give_up", "queries"]

@@ -33,10 +33,16 @@ from netplug_core.ipam.outcome import (
     UseMissing,
 )
 from netplug_core.records import Delete, Get, Malformed, Record, Snapshot, Update, Write
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
-from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool
-from netplug_core.resources.ipreservation import IPReservation
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import (
+    IPAM_CONFIGURATION_KEY,
+    AllowedUse,
+    AssignmentMode,
+    IPAMConfiguration,
+    IPAMConfigurationSpec,
+    IPPool,
+    IPReservation,
+)
 from netplug_core.selectors import SelectorError, matches, parse
 
 if TYPE_CHECKING:

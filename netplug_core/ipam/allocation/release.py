@@ -49,8 +49,7 @@ from netplug_core.records import (
     Update,
     Write,
 )
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
-from netplug_core.resources.ippool import IPPOOL
+from netplug_core.resources.ippool import IPAM_CONFIGURATION_KEY, IPPOOL
 
 __all__ = [
     "NO_REVISION", "AddressHolder", "OwnerChange", "OwnerMismatch", "PartRelease", "allocations", "blocks_of",

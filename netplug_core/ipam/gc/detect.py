@@ -19,13 +19,6 @@ from netplug_core.ipam.allocation.ownership import is_owned
 from netplug_core.ipam.allocation.pools import Cooldown, find_pool_of_block, is_enabled
 from netplug_core.ipam.gc.candidates import (
     AllocationOwner,
-    LeakReason,
-    UndeterminedReason,
-    Verdict,
-    allocation_owners,
-    judge,
-)
-from netplug_core.ipam.gc.model import (
     AllocationRef,
     Candidate,
     CollectorSettings,
@@ -37,6 +30,7 @@ from netplug_core.ipam.gc.model import (
     GoneNode,
     Inconsistencies,
     Leak,
+    LeakReason,
     RecordRef,
     RelinquishAffinity,
     RelinquishReason,
@@ -46,6 +40,10 @@ from netplug_core.ipam.gc.model import (
     ScanTime,
     StoreView,
     Undetermined,
+    UndeterminedReason,
+    Verdict,
+    allocation_owners,
+    judge,
 )
 from netplug_core.ipam.model import (
     RESERVED_HANDLE,

@@ -20,8 +20,7 @@ from netplug_core.ipam.allocation.ownership import is_owned
 from netplug_core.ipam.allocation.pools import Cooldown
 from netplug_core.ipam.allocation.release import decide_release_addresses, release_addresses_queries
 from netplug_core.ipam.allocation.request import ReleaseItem
-from netplug_core.ipam.gc.candidates import LeakReason, LookupResult, judge
-from netplug_core.ipam.gc.model import (
+from netplug_core.ipam.gc.candidates import (
     AllocationRef,
     DeleteBlock,
     ExpireCooldown,
@@ -30,14 +29,17 @@ from netplug_core.ipam.gc.model import (
     FreeHandle,
     GCAction,
     Leak,
+    LeakReason,
+    LookupResult,
     RelinquishAffinity,
     RelinquishReason,
     RepairHandle,
+    judge,
 )
 from netplug_core.ipam.model import block_key, claimed_block, handle_key
 from netplug_core.orchestrator.model import PodName
 from netplug_core.records import ABSENT, Decision, Delete, Get, NeedMore, Query, Require, Snapshot, Update, Write
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
+from netplug_core.resources.ippool import IPAM_CONFIGURATION_KEY
 
 __all__ = [
     "DELETE_BLOCKS", "EXPIRE_COOLDOWN", "FREE_HANDLES", "RELINQUISH_AFFINITIES", "REPAIR_HANDLES",

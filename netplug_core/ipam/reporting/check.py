@@ -19,16 +19,16 @@ from netplug_core.errors import excerpt
 from netplug_core.ipam.allocation.context import BLOCKS_PER_RESTORED_HANDLE
 from netplug_core.ipam.allocation.ownership import is_owned
 from netplug_core.ipam.allocation.pools import find_selector_problems, unread_entries
-from netplug_core.ipam.gc.candidates import allocation_owners
-from netplug_core.ipam.gc.detect import HandleTally, detect_inconsistencies
-from netplug_core.ipam.gc.model import (
+from netplug_core.ipam.gc.candidates import (
     DeleteBlock,
     RelinquishAffinity,
     RelinquishReason,
     RepairHandle,
     ScanTime,
     StoreView,
+    allocation_owners,
 )
+from netplug_core.ipam.gc.detect import HandleTally, detect_inconsistencies
 from netplug_core.ipam.model import (
     AFFINITY,
     BLOCK,
@@ -64,8 +64,7 @@ from netplug_core.records import (
     Update,
     Write,
 )
-from netplug_core.resources.ippool import IPPOOL, IPPool
-from netplug_core.resources.ipreservation import IPReservation
+from netplug_core.resources.ippool import IPPOOL, IPPool, IPReservation
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 
 __all__ = [

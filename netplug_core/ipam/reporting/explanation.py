@@ -28,7 +28,7 @@ from netplug_core.ipam.outcome import AllocationRule, PoolTrace, RuleTrace
 from netplug_core.ipam.reporting.check import RestoreAffinity, RestoreHandle
 from netplug_core.records import Get, List, Malformed, NeedMore, Query, Record, Snapshot, TraceEntry
 from netplug_core.resources.clusterinformation import READINESS_GATE
-from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
+from netplug_core.resources.ippool import IPAMConfigurationSpec
 
 __all__ = [
     "AddressExplanation", "AddressStatus", "RequestExplanation", "address_queries", "explain_address",

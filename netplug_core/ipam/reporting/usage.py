@@ -12,13 +12,15 @@ from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.ipam.allocation.pools import Reserved
 from netplug_core.ipam.gc.candidates import (
     AllocationOwner,
+    AllocationRef,
+    CollectionReport,
     LeakReason,
+    StoreView,
     UndeterminedReason,
     allocation_owners,
     judge,
     owner_of_allocation,
 )
-from netplug_core.ipam.gc.model import AllocationRef, CollectionReport, StoreView
 from netplug_core.ipam.model import (
     AFFINITY,
     RESERVED_HANDLE,

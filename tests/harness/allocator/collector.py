@@ -7,7 +7,7 @@ from attrs import frozen
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.ipam import collect
-from netplug_core.ipam.gc.model import CollectorSettings
+from netplug_core.ipam.gc.candidates import CollectorSettings
 from netplug_core.log import Level
 from netplug_core.orchestrator.model import ClusterView, PodFacts
 from tests.harness.allocator.model import AllocationModel

@@ -17,14 +17,13 @@ from netplug_core.datastore.protocol import FRESH_S, Atomicity, Datastore
 from netplug_core.errors import NetplugError
 from netplug_core.flows.ipam import collect
 from netplug_core.ipam.allocation.request import Released
-from netplug_core.ipam.gc.model import CollectionReport, ScanHistory
+from netplug_core.ipam.gc.candidates import CollectionReport, ScanHistory
 from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE, affinity_key
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.orchestrator.model import ClusterView
 from netplug_core.records import Create, Delete, Get, Key, Kind, List, Malformed
 from netplug_core.testing.assertions import expect, expect_same
-from netplug_core.testing.damage import DamagedDatastore
-from netplug_core.testing.faults import LateWrite, ProcessDied
+from netplug_core.testing.faults import DamagedDatastore, LateWrite, ProcessDied
 from tests.harness.allocator.call_invariants import (
     CALL_INVARIANTS,
     DAMAGED_CALL_INVARIANTS,

@@ -31,11 +31,10 @@ from netplug_core.resources.clusterinformation import (
     ClusterInformation,
     ClusterInformationSpec,
 )
-from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
-from netplug_core.resources.ippool import IPPool
+from netplug_core.resources.codec import Manifest
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import IPAMConfigurationSpec, IPPool
 from netplug_core.resources.kinds import Resource
-from netplug_core.resources.manifest import Manifest
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import (
     WORKLOAD_ENDPOINT,
     WorkloadEndpoint,

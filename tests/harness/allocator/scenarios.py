@@ -28,9 +28,8 @@ from netplug_core.ipam.allocation.request import (
     Specific,
 )
 from netplug_core.ipam.model import host_owner
-from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
-from netplug_core.resources.ippool import AllowedUse, IPPool, IPPoolSpec, ippool_key
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import AllowedUse, IPAMConfigurationSpec, IPPool, IPPoolSpec, ippool_key
 from netplug_core.resources.node import Node, node_key
 from tests.harness.allocator.client import CallFault, FaultKind
 from tests.harness.allocator.collector import GRACE_PERIOD_S

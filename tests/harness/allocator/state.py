@@ -25,9 +25,7 @@ from netplug_core.ipam.model import (
 )
 from netplug_core.records import Get, Key, List, Query, Snapshot
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfigurationSpec
-from netplug_core.resources.ippool import IPPOOL, IPPool
-from netplug_core.resources.ipreservation import IPRESERVATION
+from netplug_core.resources.ippool import IPAM_CONFIGURATION_KEY, IPPOOL, IPRESERVATION, IPAMConfigurationSpec, IPPool
 from netplug_core.resources.node import NODE
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 

@@ -24,10 +24,18 @@ from netplug_core.ipam.allocation.request import (
     Wanted,
 )
 from netplug_core.ipam.model import affinity_key, host_owner
-from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
-from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool, IPPoolSpec, ippool_key
-from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec, ipreservation_key
-from netplug_core.resources.metadata import Labels, Metadata
+from netplug_core.resources.fields import Labels, Metadata
+from netplug_core.resources.ippool import (
+    AllowedUse,
+    AssignmentMode,
+    IPAMConfigurationSpec,
+    IPPool,
+    IPPoolSpec,
+    IPReservation,
+    IPReservationSpec,
+    ippool_key,
+    ipreservation_key,
+)
 from netplug_core.resources.node import Node, node_key
 from tests.harness.allocator.client import CallFault, FaultKind
 from tests.harness.allocator.deferred import (

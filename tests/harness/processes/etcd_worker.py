@@ -27,8 +27,7 @@ from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Relea
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Query, Revision, Snapshot, Write
 from netplug_core.resources.ippool import AllowedUse
-from netplug_core.settings.endpoints import parse_endpoints
-from netplug_core.settings.model import DatastoreSettings
+from netplug_core.settings.model import DatastoreSettings, parse_endpoints
 from tests.harness.stores import StoreWrapper
 
 __all__ = ["CALL_TIMEOUT_S"]

@@ -11,7 +11,7 @@ from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Address, Family, Ordinal, Prefix
 from netplug_core.ipam.allocation.request import Automatic
 from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, Handle, affinity_key
-from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
+from netplug_core.resources.ippool import IPAMConfigurationSpec
 from netplug_core.testing.clock import ManualClock
 from tests.harness.allocator import invariants, pool_invariants
 from tests.harness.allocator.harness import AllocatorHarness

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from netplug_cli.install.arguments import parse_arguments
+from netplug_cli.install import parse_arguments
 from netplug_core import __version__
 from netplug_core.errors import Unavailable
 from netplug_core.installation.daemonset import render

@@ -10,15 +10,15 @@ from netplug_core.errors import InvariantBroken
 from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE, Affinity, AffinityState
 from netplug_core.names import InvalidName
 from netplug_core.records import Key, Kind, Malformed, NotSupported
-from netplug_core.resources.ipamconfiguration import (
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import (
     IPAM_CONFIGURATION,
     IPAM_CONFIGURATION_KEY,
+    IPPOOL,
     IPAMConfiguration,
     IPAMConfigurationSpec,
 )
-from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.kinds import KINDS, ResourceKind
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import NODE
 from netplug_core.resources.profile import PROFILE
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT

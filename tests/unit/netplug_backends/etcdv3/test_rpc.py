@@ -5,7 +5,7 @@ from typing import NoReturn
 
 from netplug_backends.etcdv3.rpc import MemberConnection
 from netplug_backends.etcdv3.tls import TlsMaterial
-from netplug_core.settings.endpoints import parse_endpoints
+from netplug_core.settings.model import parse_endpoints
 from netplug_core.testing.clock import ManualClock
 
 

@@ -27,9 +27,15 @@ from netplug_core.ipam.model import (
     handle_key,
 )
 from netplug_core.records import Key, Kind, Malformed
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAM_CONFIGURATION_KEY
-from netplug_core.resources.ippool import IPPOOL, IPPool
-from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation, ipreservation_key
+from netplug_core.resources.ippool import (
+    IPAM_CONFIGURATION,
+    IPAM_CONFIGURATION_KEY,
+    IPPOOL,
+    IPRESERVATION,
+    IPPool,
+    IPReservation,
+    ipreservation_key,
+)
 from netplug_core.resources.kinds import key_of
 from tests.harness.resources import NETWORK_POLICY
 

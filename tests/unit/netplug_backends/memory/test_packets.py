@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_backends.memory.packets import Fate, HeldChain, HeldRule, HeldTable, walk
+from netplug_backends.memory.ruleset import Fate, HeldChain, HeldRule, HeldTable, walk
 from netplug_core.addressing import Address
 from netplug_core.dataplane.ruleset import (
     BaseChain,

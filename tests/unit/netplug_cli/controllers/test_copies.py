@@ -22,14 +22,13 @@ from netplug_core.orchestrator.networkpolicy import KUBERNETES_NETWORK_POLICY, K
 from netplug_core.reconcile.kubecontrollers import CopySource
 from netplug_core.reconcile.nodes import COPIED_LABELS
 from netplug_core.records import Key, List, Revision, Write
-from netplug_core.resources.fields import Switch
+from netplug_core.resources.fields import Metadata, Switch
 from netplug_core.resources.kubecontrollersconfiguration import (
     Controllers,
     ControllerSettings,
     KubeControllersSpec,
     NodeController,
 )
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.networkpolicy import NETWORK_POLICY, NetworkPolicy
 from netplug_core.resources.node import Node, node_key
 from netplug_core.resources.profile import PROFILE, Profile

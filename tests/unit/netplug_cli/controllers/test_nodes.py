@@ -12,7 +12,7 @@ from netplug_core.resources.clusterinformation import (
     ClusterInformation,
     ClusterInformationSpec,
 )
-from netplug_core.resources.fields import LogSeverity, Switch
+from netplug_core.resources.fields import LogSeverity, Metadata, Switch
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint, HostEndpointSpec
 from netplug_core.resources.kubecontrollersconfiguration import (
     KUBE_CONTROLLERS_CONFIGURATION_KEY,
@@ -22,7 +22,6 @@ from netplug_core.resources.kubecontrollersconfiguration import (
     LoadBalancerController,
     NodeController,
 )
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import node_key
 from tests.harness.controllers_scene import ControllersScene, machine_node
 

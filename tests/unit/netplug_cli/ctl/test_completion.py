@@ -16,8 +16,8 @@ from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.ipam.model import Attribute, Block
 from netplug_core.records import Create
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.kinds import KINDS, key_of
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, node_key
 from tests.harness.ctl import ToolHarness
 from tests.harness.resources import ENDPOINT

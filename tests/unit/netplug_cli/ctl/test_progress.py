@@ -14,8 +14,8 @@ from netplug_core.addressing import Prefix
 from netplug_core.clock import SECOND_NS, Deadline
 from netplug_core.datastore.protocol import DatastoreCall, ObservedDatastore, ReadReport
 from netplug_core.records import Create, Get, List, Query, Snapshot
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolSpec
-from netplug_core.resources.metadata import Metadata
 from netplug_core.testing.clock import ManualClock
 
 ERASE = "\r\x1b[K"

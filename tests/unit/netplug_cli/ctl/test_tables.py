@@ -7,10 +7,9 @@ from netplug_cli.ctl.outputs import Width
 from netplug_core.addressing import Address, Prefix
 from netplug_core.resources.bgp import BGPConfigurationSpec, BGPFilterSpec, BGPPeerSpec
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
-from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
-from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import IPAMConfiguration, IPAMConfigurationSpec, IPReservation, IPReservationSpec
 from netplug_core.resources.kinds import KINDS, Resource, kind_of
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
 from netplug_core.resources.profile import Profile, ProfileSpec
 from netplug_core.resources.workloadendpoint import IPNAT, WorkloadEndpoint, WorkloadEndpointSpec

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 
 from attrs import define, field
 
-from netplug_cli.install.process import LOOK_EVERY_S, CertificateRefresh
+from netplug_cli.install import LOOK_EVERY_S, CertificateRefresh
 from netplug_core.testing.clock import ManualClock
 from tests.harness.controllers import DrivenControllers
 from tests.harness.node_server import Lines

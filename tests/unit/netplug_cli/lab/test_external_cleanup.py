@@ -7,8 +7,7 @@ import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_cli.lab.model import ExternalServers, Lab, LabPlan, StoreKind
-from netplug_cli.lab.setup import up
-from netplug_cli.lab.teardown import Removal, RemovalExtent, down
+from netplug_cli.lab.setup import Removal, RemovalExtent, down, up
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.flows.resources.delete import delete

@@ -14,8 +14,7 @@ from netplug_cli.lab.folder import LockMode, find_lab, lock_folder
 from netplug_cli.lab.model import LAB_POOLS, NODE_ADDRESSES, ExternalServers, Lab, LabError, LabPlan, StoreKind, new_lab
 from netplug_cli.lab.report import inspect_lab
 from netplug_cli.lab.runtime import PluginFailed
-from netplug_cli.lab.setup import EarlierLab, LabRuns, up
-from netplug_cli.lab.teardown import Removal, RemovalExtent, down
+from netplug_cli.lab.setup import EarlierLab, LabRuns, Removal, RemovalExtent, down, up
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable

@@ -27,8 +27,7 @@ from netplug_cli.lab.model import (
 )
 from netplug_cli.lab.processes import kill_all
 from netplug_cli.lab.report import inspect_lab
-from netplug_cli.lab.setup import up
-from netplug_cli.lab.teardown import Removal, RemovalExtent, down
+from netplug_cli.lab.setup import Removal, RemovalExtent, down, up
 from netplug_cli.node_status import CallFigures, NetworkStatus, NodeStatus
 from netplug_core.clock import Deadline
 from netplug_core.flows.resources.read import list_all

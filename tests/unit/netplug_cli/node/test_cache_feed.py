@@ -19,12 +19,11 @@ from netplug_core.datastore.view import View
 from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.cache import make_node_cache
 from netplug_core.records import Create, Get, Kind, NotSupported, Query, Revision, Update, WatchEvent, WatchExpired
-from netplug_core.resources.ippool import IPPOOL, IPPool
-from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation, ipreservation_key
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import IPPOOL, IPRESERVATION, IPPool, IPReservation, ipreservation_key
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.testing.clock import ManualClock, RealClock
-from netplug_core.testing.damage import DamagedDatastore
+from netplug_core.testing.faults import DamagedDatastore
 from tests.harness.node_server import Lines
 from tests.harness.waiting import wait_until
 

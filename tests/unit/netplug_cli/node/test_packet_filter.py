@@ -25,9 +25,8 @@ from netplug_core.dataplane.ruleset import (
 )
 from netplug_core.reconcile.controller import Source
 from netplug_core.reconcile.nat import FORMER_TABLE, NET_TABLE, NatFacts, plan_table
-from netplug_core.resources.fields import Switch
+from netplug_core.resources.fields import Metadata, Switch
 from netplug_core.resources.ippool import IPPool, IPPoolSpec
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.nodeconfiguration import NodeConfigurationSpec
 from netplug_core.resources.workloadendpoint import IPNAT, WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.testing.clock import ManualClock

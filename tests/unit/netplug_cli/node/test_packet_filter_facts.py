@@ -16,8 +16,7 @@ from netplug_core.keys import Key, Kind
 from netplug_core.reconcile.controller import Outcome
 from netplug_core.reconcile.nat import NatFacts
 from netplug_core.records import Query, Revision, Snapshot, WatchEvent
-from netplug_core.resources.fields import Switch
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata, Switch
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, NodeConfiguration, NodeConfigurationSpec
 from netplug_core.resources.workloadendpoint import IPNAT, WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.testing.clock import ManualClock

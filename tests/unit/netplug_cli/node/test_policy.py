@@ -8,8 +8,13 @@ import pytest
 from attrs import define, evolve, field
 
 from netplug_backends.memory.datastore import MemoryDatastore
-from netplug_backends.memory.packets import Fate
-from netplug_backends.memory.ruleset import MemoryConnections, MemoryRuleset, MemoryRulesetEvents, TrackedConnection
+from netplug_backends.memory.ruleset import (
+    Fate,
+    MemoryConnections,
+    MemoryRuleset,
+    MemoryRulesetEvents,
+    TrackedConnection,
+)
 from netplug_cli.node.metrics import NodeMetrics
 from netplug_cli.node.policy import (
     ATTEMPTS,
@@ -42,12 +47,12 @@ from netplug_core.policy.model import Packet
 from netplug_core.policy.resolve import PolicyObject
 from netplug_core.reconcile.controller import Controller, Outcome, Problem
 from netplug_core.records import Create, Delete, Get, Update, Write
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.nodeconfiguration import EndpointToHostAction, NodeConfiguration, NodeConfigurationSpec
 from netplug_core.resources.policyrule import EntityRule
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.damage import DamagedDatastore
+from netplug_core.testing.faults import DamagedDatastore
 from tests.harness.metrics import value_of
 from tests.harness.node_server import Lines
 from tests.harness.policies import allow, key_of, make_host, make_pod, make_policy, make_profile, prefixes_of

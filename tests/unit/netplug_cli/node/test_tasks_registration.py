@@ -21,8 +21,8 @@ from netplug_core.resources.clusterinformation import (
     ClusterInformation,
     ClusterInformationSpec,
 )
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPOOL, Encapsulation, IPPool, IPPoolSpec, ippool_key
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import NODE, Node, NodeBGP, NodeSpec, NodeStatus, node_key
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION
 from netplug_core.settings.model import DatastoreSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netplug_cli.operator.observing import INSTALLATION
+from netplug_cli.operator.world import INSTALLATION
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.operator.state import KUBEADM_CONFIG, ClusterMode, Json, ObjectRef, installed_refs

@@ -1,6 +1,6 @@
 """Events that cannot be written: a line of the log, once."""
 
-from netplug_cli.operator.acting import Reporter
+from netplug_cli.operator.world import Reporter
 from netplug_core.errors import Unavailable
 from netplug_core.operator.status import TAKE_OVER
 from netplug_core.testing.clock import ManualClock

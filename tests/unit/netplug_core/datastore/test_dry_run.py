@@ -29,10 +29,10 @@ from netplug_core.records import (
     Write,
 )
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.damage import DamagedDatastore
 from netplug_core.testing.datastore_conformance import DATASTORE_CHECKS, DatastoreCheck
 from netplug_core.testing.datastore_harness import FRUIT, SAMPLE_CODEC, TOOL, Medium
 from netplug_core.testing.datastore_sharing_checks import SHARING_CHECKS
+from netplug_core.testing.faults import DamagedDatastore
 from netplug_core.testing.view_checks import VIEW_CHECKS
 from tests.harness.stores import StoreWrapper
 

@@ -26,7 +26,7 @@ from netplug_core.records import (
     Write,
 )
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.damage import DamagedDatastore
+from netplug_core.testing.faults import DamagedDatastore
 
 FRUIT: Kind[object] = Kind("Fruit", ("shelf", "name"))
 TOOL: Kind[object] = Kind("Tool", ("name",))

@@ -7,9 +7,9 @@ from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address
-from netplug_core.encoding.allocation_report import decode_report, encode_report
+from netplug_core.encoding.export import decode_report, encode_report
 from netplug_core.errors import ConfigurationError
-from netplug_core.ipam.gc.model import AllocationRef
+from netplug_core.ipam.gc.candidates import AllocationRef
 from netplug_core.ipam.model import BLOCK
 from netplug_core.ipam.reporting.usage import HandleRef, common_leaks
 from tests.harness.collector import leave_handle

@@ -20,7 +20,7 @@ from netplug_core.errors import ConfigurationError
 from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, Handle, affinity_key, handle_key
 from netplug_core.records import Key
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from tests.harness.resources import ENDPOINT, make_pool
 
 PREFIX = Prefix.parse("10.0.0.0/26")

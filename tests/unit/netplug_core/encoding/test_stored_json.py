@@ -11,10 +11,16 @@ from netplug_core.errors import ConfigurationError
 from netplug_core.ipam.model import FULL, Affinity, AffinityState, Attribute, Block, affinity_key, block_key, handle_key
 from netplug_core.records import Key, Kind, Malformed, NotSupported
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, ClusterInformation
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration
-from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
-from netplug_core.resources.ipreservation import IPReservation, ipreservation_key
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import (
+    IPAM_CONFIGURATION_KEY,
+    IPAMConfiguration,
+    IPPool,
+    IPPoolSpec,
+    IPReservation,
+    ippool_key,
+    ipreservation_key,
+)
 from netplug_core.resources.node import node_key
 from netplug_core.testing.datastore_harness import FRUIT
 

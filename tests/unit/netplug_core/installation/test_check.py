@@ -3,8 +3,8 @@
 import pytest
 
 from netplug_core.addressing import Prefix
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import Encapsulation, IPPool, IPPoolSpec
-from netplug_core.resources.metadata import Metadata
 from tests.harness.installations import judge, network
 
 INERT = "Installation(default): nothing in this release programs "

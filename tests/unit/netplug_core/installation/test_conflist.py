@@ -10,8 +10,8 @@ from netplug_core.cni.dispatch import Plugin
 from netplug_core.installation.daemonset import APIEndpoint, render_conflist
 from netplug_core.installation.settings import ClusterFacts
 from netplug_core.netconf.model import LoadPurpose, load
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import AllowedUse, IPPool, IPPoolSpec
-from netplug_core.resources.metadata import Metadata
 from tests.harness.installations import make_pool, network, resolved
 
 E1 = (

@@ -2,8 +2,8 @@
 
 import json
 
+from netplug_backends.kubernetes.client.access import from_text
 from netplug_backends.kubernetes.client.credentials import FileReader, TlsVerification
-from netplug_backends.kubernetes.client.kubeconfig import from_text
 from netplug_core.installation.installer import PluginAccess, render_kubeconfig
 
 SERVER = "https://[2001:db8::1]:6443"

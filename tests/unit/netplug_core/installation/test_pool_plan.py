@@ -7,8 +7,8 @@ from netplug_core.addressing import Prefix
 from netplug_core.installation.pools import PoolAPI, PoolStep, plan_pools, pools_afterwards
 from netplug_core.installation.settings import ClusterFacts
 from netplug_core.names import MANAGED_BY
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import AllowedUse, Encapsulation, IPPool, IPPoolSpec
-from netplug_core.resources.metadata import Metadata
 from tests.harness.installations import network, resolved
 
 WANTED = network(ipPools=[{"cidr": "10.1.2.3/16", "encapsulation": "VXLAN"}])

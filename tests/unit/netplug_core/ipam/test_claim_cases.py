@@ -23,8 +23,15 @@ from netplug_core.ipam.outcome import (
 )
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.resources.ippool import AllowedUse
-from netplug_core.testing.damage import DamagedDatastore
-from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, ProcessDeath, ProcessDied, RunBefore
+from netplug_core.testing.faults import (
+    DamagedDatastore,
+    Fault,
+    FaultyDatastore,
+    LostRace,
+    ProcessDeath,
+    ProcessDied,
+    RunBefore,
+)
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, first_block_first, ipv4, ipv6, make_request, specific
 
 BLOCK_0, BLOCK_1 = "10.0.0.0/26", "10.0.0.64/26"

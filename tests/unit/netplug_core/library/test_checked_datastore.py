@@ -25,8 +25,8 @@ from netplug_core.records import (
     Revision,
     Update,
 )
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPOOL, IPPool
-from netplug_core.resources.metadata import Metadata
 from netplug_core.testing.clock import ManualClock
 
 POOL = IPPool.for_prefix(Prefix.parse("10.0.0.0/24"), name="main")

@@ -15,8 +15,8 @@ from netplug_core.ipam.model import BLOCK
 from netplug_core.library import Network
 from netplug_core.records import Decision, Get, List, NeedMore, NotFound, Snapshot, Update
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import NODE, Node
 from netplug_core.testing.clock import ManualClock
 

@@ -10,8 +10,8 @@ import pytest
 import netplug_core
 from netplug_core.errors import ConfigurationError, InvalidArgument
 from netplug_core.registry import UnknownBackend
+from netplug_core.settings.apiconfig import InvalidURL
 from netplug_core.settings.model import DatastoreSettings
-from netplug_core.settings.url import InvalidURL
 
 
 def test_each_memory_is_a_store_of_its_own() -> None:

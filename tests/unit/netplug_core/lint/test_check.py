@@ -10,9 +10,8 @@ from netplug_core.lint.check import STORED, LintResult, check, unreadable
 from netplug_core.lint.clusters import HostRoute, Surroundings, read_routes
 from netplug_core.lint.documents import Document
 from netplug_core.lint.rules import Rule
-from netplug_core.resources.ippool import IPPool
-from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import IPPool, IPReservation, IPReservationSpec
 
 API = "projectnetplug.org/v3"
 PREFIX = "cni.projectnetplug.org"

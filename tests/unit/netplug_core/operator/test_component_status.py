@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from attrs import evolve
 
-from netplug_cli.operator.observing import INSTALLATION
+from netplug_cli.operator.world import INSTALLATION
 from netplug_core.errors import Unavailable
 from netplug_core.installation.pools import PoolAction, PoolStep
 from netplug_core.operator.plan import Plan

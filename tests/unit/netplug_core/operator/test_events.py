@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netplug_cli.operator.observing import INSTALLATION
+from netplug_cli.operator.world import INSTALLATION
 from netplug_core.cni.plugins import PLUGINS_FOUND, PLUGINS_MISSING, MissingPlugin, NeededPlugin
 from netplug_core.errors import Unavailable
 from netplug_core.operator.state import Json

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from netplug_cli.operator.observing import INSTALLATION
+from netplug_cli.operator.world import INSTALLATION
 from netplug_core.errors import Unavailable
 from netplug_core.names import MANAGED_BY
 from netplug_core.operator.state import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netplug_cli.operator.observing import INSTALLATION
+from netplug_cli.operator.world import INSTALLATION
 from netplug_core.operator.state import CONFIG_MAP_REF, DAEMONSET_REF, ObjectRef
 from netplug_core.resources.installation import KubernetesProvider
 from tests.harness.installations import network

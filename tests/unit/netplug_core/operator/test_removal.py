@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netplug_cli.operator.observing import INSTALLATION
+from netplug_cli.operator.world import INSTALLATION
 from netplug_core.operator.state import (
     CONFIG_MAP_REF,
     CONTROLLERS_LEASE_REF,

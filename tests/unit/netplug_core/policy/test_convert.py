@@ -40,9 +40,8 @@ from netplug_core.policy.model import (
     PolicyProblem,
 )
 from netplug_core.policy.model import ICMPMatch as Type
-from netplug_core.resources.fields import PortRange
+from netplug_core.resources.fields import Metadata, PortRange
 from netplug_core.resources.hostendpoint import PortProtocol
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.networkpolicy import (
     GlobalNetworkPolicy,
     GlobalNetworkPolicySpec,

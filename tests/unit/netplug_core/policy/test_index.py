@@ -37,9 +37,8 @@ from netplug_core.policy.model import (
     SetType,
 )
 from netplug_core.records import Kind, Unreadable
-from netplug_core.resources.fields import PortRange
+from netplug_core.resources.fields import Metadata, PortRange
 from netplug_core.resources.hostendpoint import NamedPort, PortProtocol
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.nodeconfiguration import (
     DenyAction,
     EndpointToHostAction,

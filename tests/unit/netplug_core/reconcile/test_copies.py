@@ -45,7 +45,7 @@ from netplug_core.reconcile.copies import (
 )
 from netplug_core.reconcile.nodes import COPIED_LABELS
 from netplug_core.records import Create, Delete, Get, Key, List, ReadResult, Record, Revision, Snapshot, Update
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.networkpolicy import NETWORK_POLICY, Direction, NetworkPolicy
 from netplug_core.resources.node import NODE, Node, NodeSpec, OrchestratorReference
 from netplug_core.resources.profile import PROFILE, Profile, ProfileSpec, account_spec, namespace_spec

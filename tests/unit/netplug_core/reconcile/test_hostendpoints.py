@@ -14,10 +14,9 @@ from netplug_core.reconcile.hostendpoints import (
     wanted_host_endpoints,
 )
 from netplug_core.records import Create, Delete, Record, Revision, Update
-from netplug_core.resources.fields import Switch
+from netplug_core.resources.fields import Metadata, Switch
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint, HostEndpointSpec, NamedPort, PortProtocol
 from netplug_core.resources.kubecontrollersconfiguration import HostEndpointSettings, HostEndpointTemplate
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeBGP, NodeInterface, NodeSpec
 
 ON = HostEndpointSettings(auto_create=Switch.ENABLED)

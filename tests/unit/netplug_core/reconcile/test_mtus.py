@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from netplug_core.addressing import Family, Prefix
 from netplug_core.dataplane.routing import HostInterface
-from netplug_core.reconcile.mtus import (
+from netplug_core.reconcile.tunnels import (
     FALLBACK_MTU,
     MTUInputs,
     MTUSettings,
@@ -13,8 +13,8 @@ from netplug_core.reconcile.mtus import (
     find_pod_mtu,
     settle_pod_mtu,
 )
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import Encapsulation, IPPool, IPPoolSpec
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.nodeconfiguration import NodeConfiguration, NodeConfigurationSpec
 
 V4, V6 = Family.IPV4, Family.IPV6

@@ -33,9 +33,8 @@ from netplug_core.reconcile.nat import (
     plan_table,
 )
 from netplug_core.records import List, Query, ReadResult, Record, Revision, Snapshot
-from netplug_core.resources.fields import PortRange, Switch
+from netplug_core.resources.fields import Metadata, PortRange, Switch
 from netplug_core.resources.ippool import IPPOOL, AllowedUse, Encapsulation, IPPool, IPPoolSpec
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import NODE, Node, NodeBGP, NodeSpec
 from netplug_core.resources.nodeconfiguration import (
     NODE_CONFIGURATION,

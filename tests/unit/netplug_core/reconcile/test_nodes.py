@@ -12,7 +12,7 @@ from netplug_core.reconcile.nodes import (
     orchestrator_name,
 )
 from netplug_core.records import Malformed, Record, Revision
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference, node_key
 
 NAMED = OrchestratorReference(orchestrator="k8s", node_name="node-1")

@@ -43,9 +43,8 @@ from netplug_core.resources.bgp import (
     MatchOperator,
     PeerType,
 )
-from netplug_core.resources.fields import LogSeverity
+from netplug_core.resources.fields import LogSeverity, Metadata
 from netplug_core.resources.ippool import IPPool
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeBGP, NodeInterface, NodeSpec, NodeStatus
 from tests.harness.resources import resource_of
 

@@ -10,7 +10,6 @@ from attrs import evolve
 from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.dataplane.routing import AddressState, HostAddress, HostInterface
 from netplug_core.errors import ConfigurationError
-from netplug_core.reconcile.mtus import MTUSettings
 from netplug_core.reconcile.registration import (
     METHODS,
     AddressMode,
@@ -41,7 +40,8 @@ from netplug_core.reconcile.registration import (
     settle_address,
     without_conflicts,
 )
-from netplug_core.resources.metadata import Metadata
+from netplug_core.reconcile.tunnels import MTUSettings
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.node import Node, NodeBGP, NodeInterface, NodeSpec
 
 V4, V6 = Family.IPV4, Family.IPV6

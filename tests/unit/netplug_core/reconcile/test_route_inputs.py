@@ -20,7 +20,6 @@ from netplug_core.ipam.model import (
     block_key,
 )
 from netplug_core.keys import Key
-from netplug_core.reconcile.mtus import MTUSettings
 from netplug_core.reconcile.route_inputs import (
     BlockRoutes,
     RouteInputs,
@@ -28,9 +27,10 @@ from netplug_core.reconcile.route_inputs import (
     find_route_settings,
     update_inputs,
 )
+from netplug_core.reconcile.tunnels import MTUSettings
 from netplug_core.records import Kind, List, Query, ReadResult, Record, Revision, Snapshot, WatchEvent
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPOOL, Encapsulation
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import NODE, node_key
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, NodeConfiguration, NodeConfigurationSpec
 from netplug_core.testing.clock import ManualClock

@@ -15,8 +15,8 @@ from netplug_core.reconcile.tunnels import (
     plan_tunnel_address,
     with_tunnel_address,
 )
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import AllowedUse, Encapsulation, IPPool
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeBGP, NodeSpec
 from tests.harness.routes import make_pool
 

@@ -10,7 +10,7 @@ from netplug_core.resources.clusterinformation import (
     ClusterInformation,
     ClusterInformationSpec,
 )
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from tests.harness.ipam import IPAMHarness
 
 

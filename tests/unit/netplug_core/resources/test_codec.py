@@ -12,11 +12,21 @@ from netplug_core.names import API_VERSION
 from netplug_core.records import Kind
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION, ClusterInformation
 from netplug_core.resources.codec import from_mapping, to_mapping
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfiguration, IPAMConfigurationSpec
-from netplug_core.resources.ippool import IPPOOL, AllowedUse, AssignmentMode, Encapsulation, IPPool, IPPoolStatus
-from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import (
+    IPAM_CONFIGURATION,
+    IPPOOL,
+    IPRESERVATION,
+    AllowedUse,
+    AssignmentMode,
+    Encapsulation,
+    IPAMConfiguration,
+    IPAMConfigurationSpec,
+    IPPool,
+    IPPoolStatus,
+    IPReservation,
+)
 from netplug_core.resources.kinds import Resource, UnknownKind
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
 from netplug_core.resources.policyrule import PolicyRule, RuleAction
 from netplug_core.resources.profile import Profile

@@ -6,8 +6,8 @@ import pytest
 
 from netplug_core.addressing import Prefix
 from netplug_core.errors import InvalidArgument
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPool, IPPoolSpec, IPPoolStatus, PoolCondition
-from netplug_core.resources.metadata import Metadata
 
 
 def pool(*conditions: PoolCondition) -> IPPool:

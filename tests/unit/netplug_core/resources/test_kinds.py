@@ -3,6 +3,7 @@
 import pytest
 
 from netplug_core.errors import ConfigurationError, InvariantBroken
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.kinds import (
     KINDS,
     ResourceScope,
@@ -13,7 +14,6 @@ from netplug_core.resources.kinds import (
     kind_of,
     resource_of,
 )
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
 

@@ -4,8 +4,8 @@ import pytest
 from attrs import evolve
 
 from netplug_core.errors import ConfigurationError
+from netplug_core.resources.codec import manifest_from_mapping
 from netplug_core.resources.ippool import IPPool
-from netplug_core.resources.manifest import manifest_from_mapping
 
 POOL: dict[str, object] = {
     "kind": "IPPool",

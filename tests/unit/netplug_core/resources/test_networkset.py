@@ -8,7 +8,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.decoding.tables import DocumentOrigin, MalformedField
 from netplug_core.names import API_VERSION
 from netplug_core.resources.codec import from_mapping, to_mapping
-from netplug_core.resources.networkset import GlobalNetworkSet, NetworkSet, NetworkSetSpec
+from netplug_core.resources.networkpolicy import GlobalNetworkSet, NetworkSet, NetworkSetSpec
 from netplug_core.resources.validation import InvalidResource, resource_warnings, validate_resource
 from tests.harness.resources import GLOBAL_NETWORK_SET, NETWORK_SET
 

@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Address, Family, InterfaceAddress
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.node import Node, NodeBGP, NodeSpec, OrchestratorReference, validate_node
 
 V4, V6 = Address.parse("192.0.2.7"), Address.parse("2001:db8::7")

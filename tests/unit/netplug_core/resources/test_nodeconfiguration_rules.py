@@ -6,8 +6,7 @@ import pytest
 
 from netplug_core.decoding.tables import MalformedField, UnknownField
 from netplug_core.resources.codec import to_mapping
-from netplug_core.resources.fields import PortRange
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata, PortRange
 from netplug_core.resources.nodeconfiguration import NodeConfiguration, NodeConfigurationSpec, effective_settings
 from netplug_core.resources.validation import InvalidResource, resource_warnings, validate_resource
 from tests.harness.resources import resource_of

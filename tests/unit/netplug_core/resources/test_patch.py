@@ -5,10 +5,9 @@ from attrs import evolve
 
 from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError
-from netplug_core.resources.codec import to_mapping
+from netplug_core.resources.codec import Mark, apply_merge_patch, strip_cluster_fields, to_mapping, with_marks
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPool, IPPoolSpec
-from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.patch import Mark, apply_merge_patch, strip_cluster_fields, with_marks
 from tests.harness.resources import NETWORK_POLICY
 
 POOL = IPPool(

@@ -8,9 +8,18 @@ from attrs import evolve
 from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError
 from netplug_core.resources.clusterinformation import ClusterInformation
-from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
-from netplug_core.resources.ippool import AllowedUse, AssignmentMode, Encapsulation, IPPool, IPPoolSpec
-from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import (
+    AllowedUse,
+    AssignmentMode,
+    Encapsulation,
+    IPAMConfiguration,
+    IPAMConfigurationSpec,
+    IPPool,
+    IPPoolSpec,
+    IPReservation,
+    IPReservationSpec,
+)
 from netplug_core.resources.kinds import Resource
 from netplug_core.resources.kubecontrollersconfiguration import (
     Controllers,
@@ -21,7 +30,6 @@ from netplug_core.resources.kubecontrollersconfiguration import (
     LoadBalancerController,
     NodeController,
 )
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.networkpolicy import GlobalNetworkPolicy, NetworkPolicy, NetworkPolicySpec
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
 from netplug_core.resources.policyrule import ICMPMatch, PolicyRule, RuleAction

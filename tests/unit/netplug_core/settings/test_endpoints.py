@@ -3,7 +3,7 @@
 import pytest
 
 from netplug_core.errors import ConfigurationError
-from netplug_core.settings.endpoints import EtcdEndpoint, parse_endpoints
+from netplug_core.settings.model import EtcdEndpoint, parse_endpoints
 
 ACCEPTED = "give http://host:port or https://host:port, more of them after commas"
 

@@ -7,8 +7,8 @@ from attrs import fields
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netplug_core.settings.apiconfig import InvalidURL, datastore_settings_from_url, redact_url
 from netplug_core.settings.model import DEFAULT_ETCD_ENDPOINT, DatastoreSettings
-from netplug_core.settings.url import InvalidURL, datastore_settings_from_url, redact_url
 
 
 def changed(settings: DatastoreSettings) -> dict[str, Any]:

@@ -5,8 +5,7 @@ import pytest
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.clock import Deadline
 from netplug_core.records import AlreadyExists, Create, Get, Kind, Revision, WatchEvent
-from netplug_core.simulation.result import DatastoreCallCount
-from netplug_core.simulation.simulator import CountingDatastore
+from netplug_core.simulation.simulator import CountingDatastore, DatastoreCallCount
 from netplug_core.testing.clock import ManualClock
 
 FRUIT: Kind[str] = Kind("Fruit", ("name",))

@@ -9,7 +9,7 @@ from netplug_core.clock import Deadline
 from netplug_core.ipam.model import Attribute, Block, host_owner
 from netplug_core.records import Create, Get, Update
 from netplug_core.resources.ippool import IPPool
-from netplug_core.simulation.result import ClusterMetrics, Distribution, MetricsReader
+from netplug_core.simulation.simulator import ClusterMetrics, Distribution, MetricsReader
 from netplug_core.testing.clock import ManualClock
 from tests.harness.simulation import make_pool
 

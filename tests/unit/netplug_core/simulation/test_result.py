@@ -3,7 +3,7 @@
 import pytest
 
 from netplug_core.addressing import Prefix
-from netplug_core.simulation.result import DatastoreCallCount, Distribution, PoolSample, SimulationResult, StepSample
+from netplug_core.simulation.simulator import DatastoreCallCount, Distribution, PoolSample, SimulationResult, StepSample
 
 ONE = Distribution(minimum=1, median=1, maximum=1)
 

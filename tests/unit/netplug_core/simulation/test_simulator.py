@@ -9,15 +9,18 @@ from netplug_core.errors import AllocationError
 from netplug_core.flows.resources.outcome import ResourceExists
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, ReleaseRequest
 from netplug_core.ipam.model import HANDLE
-from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
-from netplug_core.resources.ippool import AllowedUse
-from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import (
+    AllowedUse,
+    IPAMConfiguration,
+    IPAMConfigurationSpec,
+    IPReservation,
+    IPReservationSpec,
+)
 from netplug_core.resources.node import NODE
 from netplug_core.resources.validation import InvalidResource
-from netplug_core.simulation.result import Distribution, SimulatedCall
 from netplug_core.simulation.scenario import Placement, PodLoad, ProcessModel, Scenario
-from netplug_core.simulation.simulator import SimulatedClock, simulate
+from netplug_core.simulation.simulator import Distribution, SimulatedCall, SimulatedClock, simulate
 from tests.harness.simulation import make_nodes, make_pool, make_scenario, run_scenario, stored_records
 
 FOUR_BLOCKS = make_pool("10.0.0.0/27", 29)  # 8 addresses each

@@ -18,7 +18,7 @@ from netplug_core.ipam.model import (
 )
 from netplug_core.records import Create, Delete, Get, List, RequireUnchanged, Update
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.damage import DamagedDatastore
+from netplug_core.testing.faults import DamagedDatastore
 
 KEY, OTHER = handle_key("h"), handle_key("other")
 ALL = List(HANDLE)

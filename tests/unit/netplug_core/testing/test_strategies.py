@@ -13,10 +13,14 @@ from netplug_core.encoding.ipam import from_mapping, to_mapping
 from netplug_core.ipam.allocation.request import AssignRequest
 from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE, Affinity, Attribute, Block, Handle
 from netplug_core.records import Kind
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
-from netplug_core.resources.ippool import IPPool
-from netplug_core.resources.ipreservation import IPReservation
-from netplug_core.resources.metadata import Labels, Metadata
+from netplug_core.resources.fields import Labels, Metadata
+from netplug_core.resources.ippool import (
+    IPAM_CONFIGURATION_KEY,
+    IPAMConfiguration,
+    IPAMConfigurationSpec,
+    IPPool,
+    IPReservation,
+)
 from netplug_core.resources.validation import validate_resource
 from netplug_core.selectors import (
     And,

@@ -9,7 +9,7 @@ from netplug_core.datastore.protocol import EndpointStorage
 from netplug_core.ipam.allocation.request import AssignedAddress, Assignment
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.records import Create, Delete, Get, ReadResult, Record, Revision, Snapshot, Update, Write
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.workload import (
     EndpointOptions,

@@ -19,9 +19,9 @@ from netplug_core.reconcile.kubecontrollers import (
 )
 from netplug_core.reconcile.lease import LeaseRecord
 from netplug_core.records import Create
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.kubecontrollersconfiguration import KUBE_CONTROLLERS_CONFIGURATION_KEY
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeStatus, node_key
 from tests.harness.ctl import ToolHarness
 from tests.harness.resources import make_pool

@@ -14,8 +14,8 @@ from netplug_core.datastore.transaction import read_pages
 from netplug_core.encoding.export import EXPORTED_KINDS
 from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, Handle, affinity_key, handle_key
 from netplug_core.records import Create, Key
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import ippool_key
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from tests.harness.ctl import ToolHarness
 

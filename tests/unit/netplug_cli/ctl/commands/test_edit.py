@@ -11,8 +11,8 @@ from attrs import define, field
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.resources.delete import delete
 from netplug_core.flows.resources.write import Overwriting, change_marks
+from netplug_core.resources.codec import Mark
 from netplug_core.resources.ippool import ippool_key
-from netplug_core.resources.patch import Mark
 from netplug_core.settings.model import DatastoreSettings
 from tests.harness.ctl import ToolHarness
 

@@ -15,9 +15,8 @@ from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, H
 from netplug_core.ipam.outcome import BlockOutcome, BlockTrace
 from netplug_core.ipam.reporting.explanation import RequestExplanation
 from netplug_core.records import Create
-from netplug_core.resources.ippool import ippool_key
-from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec, ipreservation_key
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import IPReservation, IPReservationSpec, ippool_key, ipreservation_key
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from tests.harness.ctl import ToolHarness
 

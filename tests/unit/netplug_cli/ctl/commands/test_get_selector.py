@@ -7,9 +7,9 @@ import yaml
 from attrs import evolve
 
 from netplug_core.records import Create
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.kinds import KINDS, Resource, key_of
 from netplug_core.resources.kubecontrollersconfiguration import KubeControllersConfiguration
-from netplug_core.resources.metadata import Metadata
 from tests.harness.ctl import ToolHarness
 from tests.harness.resources import (
     CLUSTER,

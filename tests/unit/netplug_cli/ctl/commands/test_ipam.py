@@ -9,8 +9,8 @@ import yaml
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.ipam.model import Attribute, Block
 from netplug_core.records import Create
-from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec, ipreservation_key
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import IPReservation, IPReservationSpec, ipreservation_key
 from tests.harness.ctl import ToolHarness
 
 MINE = Attribute(handle="net.4f2a", owner=(("node", "node-a"), ("note", 'two "words"'), ("pod", "web-0")))

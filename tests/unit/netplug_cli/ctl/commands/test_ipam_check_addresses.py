@@ -10,8 +10,8 @@ from netplug_cli.formatting import escape_unprintable
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, Handle, affinity_key, handle_key
 from netplug_core.records import Create
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.kinds import key_of
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
 from tests.harness.ctl import ToolHarness
 

@@ -12,7 +12,7 @@ from netplug_core.datastore.protocol import EndpointStorage
 from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, Handle, affinity_key, handle_key
 from netplug_core.orchestrator.model import POD, PodFacts
 from netplug_core.records import Create
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.node import Node, node_key
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.faults import LostRequest

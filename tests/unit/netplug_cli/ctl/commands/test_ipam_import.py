@@ -15,8 +15,8 @@ from netplug_core.datastore.transaction import read_pages
 from netplug_core.ipam.model import BLOCK, Block
 from netplug_core.orchestrator.model import POD, PodFacts, PodNetwork, PodPhase
 from netplug_core.records import Create
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import AssignmentMode
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, node_key
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.faults import LostReply, LostRequest

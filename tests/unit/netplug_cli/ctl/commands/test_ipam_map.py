@@ -14,8 +14,8 @@ import pytest
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.ipam.model import Attribute, Block, block_key
 from netplug_core.records import Create
-from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec, ipreservation_key
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import IPReservation, IPReservationSpec, ipreservation_key
 from tests.harness.ctl import ToolHarness
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -7,7 +7,7 @@ from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.ipam.model import Attribute, Block, Handle, block_key, handle_key
 from netplug_core.records import Create, Get, Key, Update
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.testing.faults import RunBefore
 from tests.harness.ctl import ToolHarness

@@ -12,9 +12,9 @@ from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.installation.cluster import Cluster, ObjectEvent
 from netplug_core.records import Create, Key
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPool, IPPoolStatus, PoolCondition, ippool_key
 from netplug_core.resources.kinds import KINDS, Resource
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from tests.harness.ctl import ToolHarness
 from tests.harness.resources import make_pool

@@ -28,10 +28,9 @@ from netplug_core.reconcile.kubecontrollers import (
     with_status,
 )
 from netplug_core.records import Create, Get, Key, List, Revision, Update, Write
-from netplug_core.resources.fields import Switch
+from netplug_core.resources.fields import Metadata, Switch
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint, HostEndpointSpec, NamedPort
 from netplug_core.resources.kubecontrollersconfiguration import KUBE_CONTROLLERS_CONFIGURATION_KEY
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import NODE, Node, NodeSpec, OrchestratorReference, node_key
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock

@@ -18,7 +18,7 @@ from netplug_cli.node_status import (
 from netplug_core.addressing import Address, InterfaceAddress
 from netplug_core.clock import Deadline
 from netplug_core.records import Create
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.node import Node, NodeBGP, NodeInterface, NodeSpec, node_key
 from tests.harness.ctl import ToolHarness
 from tests.harness.node_status import NODE_STATUS, REGISTRATION, node_process_with_status

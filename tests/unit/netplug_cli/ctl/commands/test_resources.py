@@ -10,7 +10,7 @@ import yaml
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.ipam.model import Attribute, Block
 from netplug_core.records import Create
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.node import Node, node_key
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from tests.harness.ctl import ToolHarness

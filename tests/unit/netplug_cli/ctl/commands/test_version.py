@@ -13,7 +13,7 @@ from netplug_core.resources.clusterinformation import (
     ClusterInformation,
     ClusterInformationSpec,
 )
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from tests.harness.ctl import ToolHarness
 from tests.harness.scripted_clock import ScriptedClock, Step
 

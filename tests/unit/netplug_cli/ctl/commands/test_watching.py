@@ -14,9 +14,9 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import Unavailable
 from netplug_core.records import Create, Delete, Get, Update
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPool, ippool_key
 from netplug_core.resources.kinds import key_of
-from netplug_core.resources.metadata import Metadata
 from netplug_core.settings.model import DatastoreSettings
 from tests.harness.ctl import ToolHarness
 from tests.harness.interrupted_store import InterruptedDatastore

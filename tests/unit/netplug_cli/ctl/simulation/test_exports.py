@@ -7,8 +7,8 @@ import json
 from netplug_cli.ctl.simulation_report import result_to_mapping, simulation_report
 from netplug_cli.ctl.tables import ReportFormat
 from netplug_core.addressing import Family
-from netplug_core.simulation.result import SimulationResult
 from netplug_core.simulation.scenario import PodLoad, Scenario
+from netplug_core.simulation.simulator import SimulationResult
 from tests.harness.simulation import make_pool, make_scenario, run_scenario
 
 FULL = make_scenario(2, (make_pool("10.0.0.0/28", 29),), PodLoad(pods_per_node=10, churn=0.1), steps=2)

@@ -5,10 +5,11 @@ from attrs import evolve
 
 from netplug_cli.ctl.simulation_report import make_plot, report_lines
 from netplug_core.addressing import Prefix
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPool
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
-from netplug_core.simulation.result import (
+from netplug_core.simulation.scenario import PodLoad, Scenario
+from netplug_core.simulation.simulator import (
     DatastoreCallCount,
     Distribution,
     PoolSample,
@@ -16,7 +17,6 @@ from netplug_core.simulation.result import (
     SimulationResult,
     StepSample,
 )
-from netplug_core.simulation.scenario import PodLoad, Scenario
 
 CIDR = "10.0.0.0/24"
 POOL = PoolSample(

@@ -21,8 +21,8 @@ from netplug_core.log import Level
 from netplug_core.names import container_mac
 from netplug_core.orchestrator.model import NamespaceFacts, NodeFacts, Orchestrator, PodFacts
 from netplug_core.records import Create, Delete, Get, Update
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import IPNAT
 from netplug_core.workload import PodReplaced
 from tests.harness.cni_node import DUAL_STACK, NODE, POD, CNINodeHarness, ContainerInterface

@@ -31,8 +31,14 @@ from netplug_core.names import attachment_lock_offset
 from netplug_core.netconf.model import NetConf
 from netplug_core.records import List
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
-from netplug_core.testing.damage import DamagedDatastore
-from netplug_core.testing.faults import FaultyDatastore, LostReply, LostRequest, ProcessDeath, ProcessDied
+from netplug_core.testing.faults import (
+    DamagedDatastore,
+    FaultyDatastore,
+    LostReply,
+    LostRequest,
+    ProcessDeath,
+    ProcessDied,
+)
 from tests.harness.cni_node import (
     DEFAULT_CONTAINER,
     DUAL_STACK,

@@ -10,7 +10,7 @@ from netplug_core.cni.dispatch import Plugin
 from netplug_core.errors import ConfigurationError, LimitedConnectivity, UnhealthyStatus
 from netplug_core.log import Level
 from netplug_core.records import Create
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.node import Node, node_key
 from tests.harness.cni_node import DEFAULT_CONTAINER, DUAL_STACK, CNINodeHarness, ContainerInterface
 

@@ -7,11 +7,10 @@ import pytest
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Prefix
 from netplug_core.flows.ipam.leaks import read_addresses
-from netplug_core.resources.ippool import ippool_key
-from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation, IPReservationSpec
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import IPRESERVATION, IPReservation, IPReservationSpec, ippool_key
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
-from netplug_core.testing.damage import DamagedDatastore
+from netplug_core.testing.faults import DamagedDatastore
 from tests.harness.collector import CollectorHarness
 from tests.harness.leaks import VERSION, make_harness, put_endpoint, put_pod, show_pods
 from tests.harness.stores import HookedStore

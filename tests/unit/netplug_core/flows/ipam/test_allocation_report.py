@@ -9,7 +9,7 @@ from netplug_core.ipam.reporting.usage import ReportHeader, UseState
 from netplug_core.records import Malformed
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
-from netplug_core.testing.damage import DamagedDatastore
+from netplug_core.testing.faults import DamagedDatastore
 from tests.harness.collector import CollectorHarness, leave_handle
 from tests.harness.leaks import (
     GUID,

@@ -15,13 +15,19 @@ from netplug_core.flows.ipam.check import SETTLE_S, RepairResult, check_ipam, re
 from netplug_core.ipam.model import AFFINITY, Block, Handle, affinity_key, block_key, handle_key
 from netplug_core.ipam.reporting.check import CheckReport
 from netplug_core.records import Key
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration
-from netplug_core.resources.ippool import IPPOOL, ippool_key
-from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation, IPReservationSpec, ipreservation_key
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import (
+    IPAM_CONFIGURATION_KEY,
+    IPPOOL,
+    IPRESERVATION,
+    IPAMConfiguration,
+    IPReservation,
+    IPReservationSpec,
+    ippool_key,
+    ipreservation_key,
+)
 from netplug_core.resources.kubecontrollersconfiguration import KUBE_CONTROLLERS_CONFIGURATION
-from netplug_core.resources.metadata import Metadata
-from netplug_core.testing.damage import DamagedDatastore
-from netplug_core.testing.faults import FaultyDatastore, LostReply, RunBefore
+from netplug_core.testing.faults import DamagedDatastore, FaultyDatastore, LostReply, RunBefore
 from tests.harness.collector import CollectorHarness, leave_affinity, leave_block, leave_handle
 from tests.harness.stores import HookedStore, StoreOfOldDefinitions
 

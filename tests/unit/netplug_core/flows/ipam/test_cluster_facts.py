@@ -4,7 +4,7 @@ from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address
-from netplug_core.flows.ipam.cluster_facts import DatastoreLookup, of_addresses, read_cluster, read_users
+from netplug_core.flows.ipam.collect import DatastoreLookup, of_addresses, read_cluster, read_users
 from netplug_core.orchestrator.model import PodFacts, PodName, PodPhase
 from tests.harness.leaks import make_harness, put_endpoint, put_pod, show_pods
 

@@ -7,8 +7,7 @@ from attrs import evolve
 
 from netplug_core.addressing import Prefix
 from netplug_core.ipam.allocation.context import BLOCKS_FREED_PER_COMMIT
-from netplug_core.ipam.gc.candidates import UndeterminedReason
-from netplug_core.ipam.gc.model import CollectionReport, IdleReason, ScanHistory, StoreView
+from netplug_core.ipam.gc.candidates import CollectionReport, IdleReason, ScanHistory, StoreView, UndeterminedReason
 from netplug_core.ipam.model import AFFINITY, BLOCK, Handle, handle_key
 from netplug_core.log import Level
 from netplug_core.resources.ippool import ippool_key

@@ -3,7 +3,7 @@
 import pytest
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.gc.model import FreeHandle, ScanHistory
+from netplug_core.ipam.gc.candidates import FreeHandle, ScanHistory
 from netplug_core.ipam.model import Handle, handle_key
 from netplug_core.testing.faults import LostRequest
 from tests.harness.collector import GRACE_S, CollectorHarness, inject_faults

@@ -5,7 +5,7 @@ from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.flows.ipam.collect import TickMode, tick
-from netplug_core.ipam.gc.model import CollectionReport
+from netplug_core.ipam.gc.candidates import CollectionReport
 from netplug_core.ipam.model import handle_key
 from tests.harness.collector import (
     GRACE_S,

@@ -9,7 +9,7 @@ from netplug_core.flows.ipam.service import require_ready, settle_endpoint
 from netplug_core.ipam.allocation.request import Assignment
 from netplug_core.ipam.protocol import EndpointWrites
 from netplug_core.records import Create, Get, NeedMore, Snapshot, Write
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.node import Node, node_key
 from netplug_core.testing.clock import ManualClock
 

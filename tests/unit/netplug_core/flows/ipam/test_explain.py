@@ -18,11 +18,11 @@ from netplug_core.ipam.model import Attribute, Block
 from netplug_core.ipam.reporting.explanation import AddressStatus
 from netplug_core.orchestrator.model import PodName
 from netplug_core.records import Create
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import AllowedUse
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.profile import Profile, ProfileSpec, profile_key
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
-from netplug_core.testing.damage import DamagedDatastore
+from netplug_core.testing.faults import DamagedDatastore
 from tests.harness.resources import ResourceHarness, make_pool
 
 POD = PodName("shop", "web-0")

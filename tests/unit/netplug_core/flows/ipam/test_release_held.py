@@ -11,7 +11,7 @@ from netplug_core.clock import Deadline
 from netplug_core.flows.ipam.addresses import EndpointCheck, HeldRelease, ReleaseResult, release_held
 from netplug_core.flows.ipam.check import SETTLE_S
 from netplug_core.records import Key
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.testing.faults import Fault, FaultyDatastore, RunBefore
 from tests.harness.ipam import IPAMHarness, ipv4

@@ -23,8 +23,8 @@ from netplug_core.resources.clusterinformation import (
     ClusterInformation,
     ClusterInformationSpec,
 )
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import IPAM_CONFIGURATION
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.testing.clock import ManualClock
 from tests.harness.ipam import IPAMHarness, make_request

@@ -22,16 +22,16 @@ from netplug_core.flows.node import (
 from netplug_core.netconf.model import NetConf
 from netplug_core.orchestrator.model import NodeFacts
 from netplug_core.reconcile.kubecontrollers import CopySource, default_configuration
-from netplug_core.reconcile.mtus import MTUInputs
 from netplug_core.reconcile.nodes import orchestrator_name
 from netplug_core.reconcile.registration import FoundOnHost, RegistrationSettings
+from netplug_core.reconcile.tunnels import MTUInputs
 from netplug_core.records import Create, Malformed, Update
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,
     ClusterInformation,
     ClusterInformationSpec,
 )
-from netplug_core.resources.fields import Switch
+from netplug_core.resources.fields import Metadata, Switch
 from netplug_core.resources.ippool import Encapsulation, IPPool, IPPoolSpec, ippool_key
 from netplug_core.resources.kubecontrollersconfiguration import (
     KUBE_CONTROLLERS_CONFIGURATION_KEY,
@@ -39,11 +39,9 @@ from netplug_core.resources.kubecontrollersconfiguration import (
     KubeControllersSpec,
     NodeController,
 )
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeBGP, NodeInterface, NodeSpec, node_key
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, NodeConfiguration, NodeConfigurationSpec
-from netplug_core.testing.damage import DamagedDatastore
-from netplug_core.testing.faults import FaultyDatastore, LostReply, RunBefore
+from netplug_core.testing.faults import DamagedDatastore, FaultyDatastore, LostReply, RunBefore
 from tests.harness.cni_node import BOOT_ID
 from tests.harness.node_registration import MTU_FILE, NODE_NAME_FILE, NodeHarness, interface
 from tests.harness.stores import HookedStore

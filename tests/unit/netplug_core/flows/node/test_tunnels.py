@@ -15,8 +15,8 @@ from netplug_core.flows.node import settle_tunnel_address
 from netplug_core.ipam.allocation.request import AssignRequest, Specific
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.reconcile.tunnels import TunnelAddress, with_tunnel_address
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import AllowedUse, Encapsulation
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import node_key
 from netplug_core.testing.faults import (
     Fault,

@@ -9,8 +9,8 @@ from netplug_core.flows.resources.outcome import (
     ResourceOutdated,
 )
 from netplug_core.records import Create, OutcomeUnknown
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPool, IPPoolStatus, PoolCondition, ippool_key
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.validation import InvalidResource
 from netplug_core.testing.faults import LostReply
 from tests.harness.resources import ResourceHarness, make_pool

@@ -14,13 +14,12 @@ from netplug_core.flows.resources.outcome import (
 )
 from netplug_core.flows.resources.write import edit
 from netplug_core.records import Create
-from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
-from netplug_core.resources.ipreservation import IPReservationSpec
+from netplug_core.resources.codec import Mark, with_marks
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import IPAMConfigurationSpec, IPReservationSpec
 from netplug_core.resources.kinds import Resource, key_of
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeSpec, node_key
 from netplug_core.resources.nodeconfiguration import NodeConfiguration, NodeConfigurationSpec
-from netplug_core.resources.patch import Mark, with_marks
 from netplug_core.resources.profile import (
     DEFAULT_ALLOW_PROFILE,
     ProfileSpec,

@@ -24,12 +24,11 @@ from netplug_core.resources.clusterinformation import (
     ClusterInformation,
     ClusterInformationSpec,
 )
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.node import Node, NodeStatus, node_key
 from netplug_core.resources.validation import InvalidResource
-from netplug_core.testing.damage import DamagedDatastore
-from netplug_core.testing.faults import LostReply, RunBefore
+from netplug_core.testing.faults import DamagedDatastore, LostReply, RunBefore
 from tests.harness.resources import ResourceHarness
 
 Change = Callable[[IPAMConfigurationSpec], IPAMConfigurationSpec]

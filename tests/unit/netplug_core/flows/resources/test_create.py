@@ -15,8 +15,8 @@ from netplug_core.flows.resources.outcome import (
 )
 from netplug_core.ipam.model import Attribute, Block
 from netplug_core.records import Create, OutcomeUnknown, Revision, Write
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPool, IPPoolStatus, PoolCondition
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.validation import InvalidResource
 from netplug_core.testing.faults import FaultyDatastore, LostReply, LostRequest, RunBefore
 from tests.harness.resources import (

@@ -49,8 +49,7 @@ from netplug_core.records import (
 from netplug_core.resources.ippool import IPPool, ippool_key
 from netplug_core.resources.kinds import Resource, key_of
 from netplug_core.resources.validation import InvalidResource
-from netplug_core.testing.damage import DamagedDatastore
-from netplug_core.testing.faults import FaultyDatastore, LostReply, RunBefore
+from netplug_core.testing.faults import DamagedDatastore, FaultyDatastore, LostReply, RunBefore
 from tests.harness.resources import CLUSTER, CONFIGURATION, ENDPOINT, NODE, RESERVATION, ResourceHarness, make_pool
 
 PREFIX = Prefix.parse("10.0.0.0/26")

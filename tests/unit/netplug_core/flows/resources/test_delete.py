@@ -13,9 +13,9 @@ from netplug_core.flows.resources.outcome import (
 )
 from netplug_core.ipam.model import AFFINITY, BLOCK, Affinity, AffinityState, Attribute, Block, affinity_key
 from netplug_core.records import Create, List
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.kinds import Resource, key_of
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, node_key
 from netplug_core.testing.faults import LostReply, RunBefore
 from tests.harness.resources import CONFIGURATION, NODE, RESERVATION, ResourceHarness, make_pool

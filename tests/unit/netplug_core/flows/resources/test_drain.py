@@ -33,8 +33,15 @@ from netplug_core.ipam.reporting.drain_plan import DRAIN_MARK, DrainedPool, Drai
 from netplug_core.names import MANAGED_BY
 from netplug_core.records import Malformed
 from netplug_core.resources.ippool import IPPool, ippool_key
-from netplug_core.testing.damage import DamagedDatastore
-from netplug_core.testing.faults import Fault, FaultyDatastore, LostReply, ProcessDeath, ProcessDied, RunBefore
+from netplug_core.testing.faults import (
+    DamagedDatastore,
+    Fault,
+    FaultyDatastore,
+    LostReply,
+    ProcessDeath,
+    ProcessDied,
+    RunBefore,
+)
 from tests.harness.ipam import IPAMHarness, make_pool
 from tests.harness.stores import HookedStore
 

@@ -15,10 +15,10 @@ from netplug_core.flows.resources.outcome import (
 from netplug_core.flows.resources.read import find
 from netplug_core.flows.resources.write import edit
 from netplug_core.records import Create, Delete, Query, ReadResult, Record, Revision, Snapshot, Write
+from netplug_core.resources.codec import Mark, with_marks
 from netplug_core.resources.ippool import IPPool, ippool_key
 from netplug_core.resources.kinds import Resource
 from netplug_core.resources.node import Node, node_key
-from netplug_core.resources.patch import Mark, with_marks
 from netplug_core.resources.validation import InvalidResource
 from netplug_core.testing.faults import FaultyDatastore, RunBefore
 from tests.harness.resources import NODE, ResourceHarness, make_pool

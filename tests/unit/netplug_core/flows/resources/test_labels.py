@@ -13,10 +13,10 @@ from netplug_core.flows.resources.write import (
 )
 from netplug_core.records import Create, Key
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, ClusterInformation
+from netplug_core.resources.codec import Mark
+from netplug_core.resources.fields import Labels, Metadata
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.kinds import Resource
-from netplug_core.resources.metadata import Labels, Metadata
-from netplug_core.resources.patch import Mark
 from netplug_core.testing.faults import LostReply, RunBefore
 from tests.harness.resources import ResourceHarness, make_pool
 

@@ -29,10 +29,10 @@ from netplug_core.flows.resources.migration import (
 from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, Handle, affinity_key, handle_key
 from netplug_core.records import Create, Delete, Get, Key, Query, Revision, Snapshot, Update, Write
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, ClusterInformation
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.kinds import key_of
 from netplug_core.resources.kubecontrollersconfiguration import KUBE_CONTROLLERS_CONFIGURATION
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.networkpolicy import NETWORK_POLICY, NetworkPolicy
 from netplug_core.resources.node import NodeSpec, OrchestratorReference, node_key
 from netplug_core.resources.profile import profile_key

@@ -11,12 +11,11 @@ from netplug_core.flows.resources.delete import delete, delete_node_objects
 from netplug_core.flows.resources.outcome import ResourceOutdated
 from netplug_core.ipam.model import AFFINITY, Affinity, AffinityState, Block, affinity_key
 from netplug_core.records import Create, Delete, Key, List, NotSupported, Write
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.hostendpoint import HostEndpoint
 from netplug_core.resources.kinds import KINDS, Resource, key_of
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import NODE as NODE_KIND
-from netplug_core.testing.damage import DamagedDatastore
-from netplug_core.testing.faults import LostReply, RunBefore
+from netplug_core.testing.faults import DamagedDatastore, LostReply, RunBefore
 from tests.harness.resources import (
     BGP_CONFIGURATION,
     BGP_PEER,

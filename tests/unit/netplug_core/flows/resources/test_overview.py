@@ -31,10 +31,9 @@ from netplug_core.resources.clusterinformation import (
     ClusterInformation,
     ClusterInformationSpec,
 )
-from netplug_core.resources.ippool import ippool_key
-from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec, ipreservation_key
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import IPReservation, IPReservationSpec, ippool_key, ipreservation_key
 from netplug_core.resources.kubecontrollersconfiguration import KUBE_CONTROLLERS_CONFIGURATION_KEY
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeStatus, node_key
 from netplug_core.testing.clock import ManualClock
 from tests.harness.resources import make_pool

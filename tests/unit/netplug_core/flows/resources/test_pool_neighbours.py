@@ -16,12 +16,12 @@ from netplug_core.flows.resources.pools import PoolNeighbours
 from netplug_core.flows.resources.write import apply, create, preview
 from netplug_core.ipam.model import BLOCK, Block, block_key, host_owner
 from netplug_core.records import Create, List, Malformed, OutcomeUnknown
+from netplug_core.resources.codec import Manifest
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPool
-from netplug_core.resources.manifest import Manifest
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.validation import InvalidResource
 from netplug_core.settings.model import KUBERNETES_DATASTORE
-from netplug_core.testing.damage import DamagedDatastore
+from netplug_core.testing.faults import DamagedDatastore
 from tests.harness.resources import ResourceHarness, make_pool
 from tests.harness.stores import HookedStore
 

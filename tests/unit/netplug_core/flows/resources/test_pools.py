@@ -27,9 +27,9 @@ from netplug_core.ipam.model import AFFINITY, BLOCK, Affinity, AffinityState, At
 from netplug_core.ipam.outcome import NoPoolServes
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, Get, List, OutcomeUnknown, Update
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool
 from netplug_core.resources.kinds import key_of
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.validation import InvalidResource
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.faults import Fault, LostReply, ProcessDeath, ProcessDied, RunBefore

@@ -6,12 +6,12 @@ from attrs import evolve
 from netplug_core.flows.resources.outcome import KindNotWritable, ResourceMissing, ResourceOutdated
 from netplug_core.flows.resources.write import Preview, preview
 from netplug_core.records import Create, Malformed
+from netplug_core.resources.codec import Manifest
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.kinds import Resource, key_of
-from netplug_core.resources.manifest import Manifest
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.validation import InvalidResource
-from netplug_core.testing.damage import DamagedDatastore
+from netplug_core.testing.faults import DamagedDatastore
 from tests.harness.resources import ENDPOINT, NODE, ResourceHarness, make_pool
 
 

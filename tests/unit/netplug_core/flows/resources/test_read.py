@@ -8,9 +8,9 @@ from netplug_core.errors import Unavailable
 from netplug_core.flows.resources.outcome import ResourceMissing
 from netplug_core.flows.resources.read import find, list_all, list_in_pages, with_similar_name
 from netplug_core.records import PAGE_SIZE, Create, Query, Snapshot
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.kinds import get_kind
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, node_key
 from netplug_core.resources.profile import (
     DEFAULT_ALLOW_PROFILE,

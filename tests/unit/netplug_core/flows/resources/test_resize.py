@@ -21,8 +21,8 @@ from netplug_core.flows.resources.drain import (
 from netplug_core.flows.resources.outcome import ResourceExists, ResourceMissing
 from netplug_core.ipam.reporting.drain_plan import marked
 from netplug_core.names import MANAGED_BY
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import AssignmentMode, IPPool, ippool_key
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.validation import InvalidResource
 from tests.harness.resources import ResourceHarness, make_pool
 

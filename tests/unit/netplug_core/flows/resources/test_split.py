@@ -11,17 +11,17 @@ from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.datastore.protocol import Atomicity, Datastore
 from netplug_core.errors import NetplugError
 from netplug_core.flows.resources.cluster import ImportUnfinished, lock, unlock
-from netplug_core.flows.resources.drain import PoolManaged
-from netplug_core.flows.resources.outcome import ResourceExists
-from netplug_core.flows.resources.split import (
+from netplug_core.flows.resources.drain import (
     PART_MARK,
     SPLIT_MARK,
+    PoolManaged,
     SplitPlan,
     SplitRefused,
     WantedSplit,
     plan_split,
     split,
 )
+from netplug_core.flows.resources.outcome import ResourceExists
 from netplug_core.flows.resources.write import create
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic
 from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE, Block
@@ -29,12 +29,12 @@ from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.names import MANAGED_BY, RESOURCE_DOMAIN
 from netplug_core.records import List, Malformed, Record
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
+from netplug_core.resources.codec import Manifest
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPOOL, AllowedUse, Encapsulation, IPPool, IPPoolSpec, ippool_key
-from netplug_core.resources.manifest import Manifest
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.validation import InvalidResource
-from netplug_core.testing.damage import DamagedDatastore
 from netplug_core.testing.faults import (
+    DamagedDatastore,
     Fault,
     FaultyDatastore,
     LostReply,

@@ -5,9 +5,9 @@ import pytest
 from netplug_core.addressing import PrefixIndex
 from netplug_core.flows.resources.outcome import Effect
 from netplug_core.flows.resources.write import validate
+from netplug_core.resources.codec import Manifest
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPool
-from netplug_core.resources.manifest import Manifest
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
 from netplug_core.resources.validation import InvalidResource
 from tests.harness.resources import make_pool

@@ -27,13 +27,13 @@ from netplug_core.records import (
     WatchEvent,
     WatchExpired,
 )
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPOOL, IPPool, ippool_key
 from netplug_core.resources.kinds import get_kind, key_of
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, node_key
 from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE
 from netplug_core.selectors import parse
-from netplug_core.testing.damage import DamagedDatastore
+from netplug_core.testing.faults import DamagedDatastore
 from tests.harness.interrupted_store import InterruptedDatastore
 from tests.harness.resources import ENDPOINT, PROFILE, ResourceHarness, make_pool
 

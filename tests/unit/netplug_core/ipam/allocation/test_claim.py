@@ -10,7 +10,7 @@ from netplug_core.ipam.allocation.context import POOLS
 from netplug_core.ipam.model import Affinity, AffinityState, Block, affinity_key, block_key, host_owner
 from netplug_core.records import Create, Decision, Delete, Malformed, Require, RequireUnchanged, Update, Write, Written
 from netplug_core.resources.ippool import IPPOOL, IPPoolStatus, PoolCondition, ippool_key
-from netplug_core.testing.damage import DamagedDatastore
+from netplug_core.testing.faults import DamagedDatastore
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness
 
 BLOCK_0, BLOCK_1, BLOCK_2 = "10.0.0.0/26", "10.0.0.64/26", "10.0.0.128/26"

@@ -17,7 +17,7 @@ from netplug_core.ipam.model import block_key
 from netplug_core.ipam.outcome import BlockOutcome, BlockTrace
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Get, NeedMore, Query
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfigurationSpec
+from netplug_core.resources.ippool import IPAM_CONFIGURATION, IPAMConfigurationSpec
 from netplug_core.resources.node import node_key
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, first_block_first, ipv4, ipv6, make_request
 

@@ -6,7 +6,7 @@ from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.ipam.allocation.pools import Cooldown
 from netplug_core.ipam.model import RESERVED_HANDLE, Attribute, Block
 from netplug_core.records import Delete, Get, Record, Revision, Update
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
+from netplug_core.resources.ippool import IPAM_CONFIGURATION_KEY
 from tests.harness.ipam import NODE, IPAMHarness
 
 SECOND_NS = 1_000_000_000

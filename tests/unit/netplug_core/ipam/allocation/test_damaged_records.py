@@ -27,12 +27,19 @@ from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.log import Level
 from netplug_core.records import Create, Delete, Get, Key, Malformed, Snapshot, Write
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
-from netplug_core.resources.ippool import IPPOOL, AllowedUse, ippool_key
-from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation, IPReservationSpec, ipreservation_key
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import (
+    IPAM_CONFIGURATION_KEY,
+    IPPOOL,
+    IPRESERVATION,
+    AllowedUse,
+    IPReservation,
+    IPReservationSpec,
+    ippool_key,
+    ipreservation_key,
+)
 from netplug_core.resources.node import Node, node_key
-from netplug_core.testing.damage import DamagedDatastore
+from netplug_core.testing.faults import DamagedDatastore
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, ipv6, make_request, specific
 
 BLOCK_0, BLOCK_1, BLOCK_2 = "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"

@@ -36,9 +36,7 @@ from netplug_core.ipam.outcome import (
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import ABSENT, Create, Delete, Get, Key, Require, RequireUnchanged, Revision, Update
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
-from netplug_core.resources.ippool import IPPOOL, AllowedUse, ippool_key
-from netplug_core.resources.ipreservation import IPRESERVATION
+from netplug_core.resources.ippool import IPAM_CONFIGURATION_KEY, IPPOOL, IPRESERVATION, AllowedUse, ippool_key
 from netplug_core.resources.node import node_key
 from netplug_core.testing.faults import FaultyDatastore, RunBefore
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, first_block_first, ipv4, ipv6, make_request, specific

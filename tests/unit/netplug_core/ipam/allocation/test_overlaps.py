@@ -14,7 +14,7 @@ from netplug_core.ipam.outcome import BlockUnusable
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import PAGE_SIZE, List, Malformed, NeedMore, ReadResult, Snapshot
 from netplug_core.resources.ippool import ippool_key
-from netplug_core.testing.damage import DamagedDatastore
+from netplug_core.testing.faults import DamagedDatastore
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, make_pool, make_request, specific
 
 

@@ -21,10 +21,8 @@ from netplug_core.ipam.model import (
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import ABSENT, Decision, Delete, NeedMore, Require, Update
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, READINESS_GATE
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
-from netplug_core.resources.ippool import ippool_key
-from netplug_core.testing.damage import DamagedDatastore
-from netplug_core.testing.faults import ProcessDeath, ProcessDied
+from netplug_core.resources.ippool import IPAM_CONFIGURATION_KEY, ippool_key
+from netplug_core.testing.faults import DamagedDatastore, ProcessDeath, ProcessDied
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, ipv6
 from tests.harness.ipam_release import decide_without_commit, sequence_of, texts
 

@@ -3,8 +3,15 @@
 from attrs import evolve
 
 from netplug_core.addressing import Address, Prefix
-from netplug_core.ipam.gc.candidates import AllocationOwner, LeakReason, LookupResult
-from netplug_core.ipam.gc.model import AllocationRef, FreeCondition, FreeHandle, Leak
+from netplug_core.ipam.gc.candidates import (
+    AllocationOwner,
+    AllocationRef,
+    FreeCondition,
+    FreeHandle,
+    Leak,
+    LeakReason,
+    LookupResult,
+)
 from netplug_core.ipam.gc.reclaim import confirm, lookups_needed
 from netplug_core.orchestrator.model import PodFacts, PodName
 

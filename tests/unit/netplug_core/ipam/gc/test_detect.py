@@ -3,8 +3,8 @@
 import pytest
 
 from netplug_core.addressing import Prefix
+from netplug_core.ipam.gc.candidates import AllocationRef, FreeCondition, RecordRef, ScanHistory, ScanResult, ScanTime
 from netplug_core.ipam.gc.detect import detect
-from netplug_core.ipam.gc.model import AllocationRef, FreeCondition, RecordRef, ScanHistory, ScanResult, ScanTime
 from netplug_core.ipam.model import AffinityState, Handle, handle_key
 from tests.harness.collector import GRACE_S, CollectorHarness
 

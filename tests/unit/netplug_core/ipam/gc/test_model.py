@@ -3,8 +3,8 @@
 from attrs import evolve
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.gc.candidates import AllocationOwner, LeakReason
-from netplug_core.ipam.gc.model import (
+from netplug_core.ipam.gc.candidates import (
+    AllocationOwner,
     AllocationRef,
     CollectionReport,
     DeleteBlock,
@@ -15,6 +15,7 @@ from netplug_core.ipam.gc.model import (
     GCAction,
     IdleReason,
     Leak,
+    LeakReason,
     RecordRef,
     RelinquishAffinity,
     RelinquishReason,

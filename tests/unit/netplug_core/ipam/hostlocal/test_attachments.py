@@ -3,7 +3,7 @@
 from netplug_core.addressing import Address
 from netplug_core.ipam.allocation.request import Attachment, ReleaseItem
 from netplug_core.ipam.hostlocal.reserve import AddressFile, NetworkFolder, Owner, attachments
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
 
 

@@ -13,8 +13,8 @@ from netplug_core.ipam.outcome import (
     RecordTrace,
 )
 from netplug_core.records import Get, Malformed, ReadResult, Record, Revision, Snapshot
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
 
 SETTINGS = IPAMConfiguration(metadata=Metadata(name="default"), spec=IPAMConfigurationSpec(cooldown_s=7))
 QUERY = Get(IPAM_CONFIGURATION_KEY)

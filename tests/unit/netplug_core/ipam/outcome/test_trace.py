@@ -15,9 +15,7 @@ from netplug_core.ipam.outcome import (
 )
 from netplug_core.records import Get, List, Malformed, Query, ReadResult, Snapshot, TraceEntry
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
-from netplug_core.resources.ippool import IPPOOL
-from netplug_core.resources.ipreservation import IPRESERVATION
+from netplug_core.resources.ippool import IPAM_CONFIGURATION_KEY, IPPOOL, IPRESERVATION
 
 QUERIES: tuple[Query, ...] = (
     List(IPRESERVATION),

@@ -27,11 +27,17 @@ from netplug_core.ipam.reporting.explanation import (
     explain_address,
 )
 from netplug_core.records import Create, Key, Malformed, NeedMore
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
-from netplug_core.resources.ippool import ippool_key
-from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec, ipreservation_key
-from netplug_core.resources.metadata import Metadata
-from netplug_core.testing.damage import DamagedDatastore
+from netplug_core.resources.fields import Metadata
+from netplug_core.resources.ippool import (
+    IPAM_CONFIGURATION_KEY,
+    IPAMConfiguration,
+    IPAMConfigurationSpec,
+    IPReservation,
+    IPReservationSpec,
+    ippool_key,
+    ipreservation_key,
+)
+from netplug_core.testing.faults import DamagedDatastore
 from tests.harness.resources import ResourceHarness, make_pool
 
 NOW_NS = 1_767_225_600_000_000_000

@@ -6,8 +6,8 @@ from attrs import evolve
 from netplug_core.addressing import Prefix
 from netplug_core.clock import SECOND_NS
 from netplug_core.datastore.transaction import read_pages
+from netplug_core.ipam.gc.candidates import ScanTime, StoreView
 from netplug_core.ipam.gc.detect import HandleTally
-from netplug_core.ipam.gc.model import ScanTime, StoreView
 from netplug_core.ipam.model import AFFINITY, HANDLE, RESERVED_HANDLE, Block, Handle, affinity_key, handle_key
 from netplug_core.ipam.reporting.check import CheckedRecords, CheckReport, DamagedRecord, check
 from netplug_core.records import Key, Malformed, Record, Revision

@@ -7,8 +7,8 @@ from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.ipam.model import BLOCK, HANDLE, Attribute, Block, Handle, handle_key
 from netplug_core.ipam.reporting.check import find_block_risks, find_pool_risks
 from netplug_core.records import Kind, List, Malformed, Query, ReadResult, Record, Revision, Snapshot
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPOOL, IPPool
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import (
     WORKLOAD_ENDPOINT,
     WorkloadEndpoint,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_core.ipam.gc.model import CollectionReport
+from netplug_core.ipam.gc.candidates import CollectionReport
 from netplug_core.ipam.model import block_key
 from netplug_core.ipam.reporting.usage import NO_AFFINITY, NO_POOL, UNKNOWN_NODE, PoolMetrics, pool_metrics
 from tests.harness.collector import CollectorHarness

@@ -18,9 +18,9 @@ from netplug_core.resources.clusterinformation import (
     ClusterInformation,
     ClusterInformationSpec,
 )
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import AllowedUse
-from netplug_core.resources.metadata import Metadata
-from netplug_core.testing.damage import DamagedDatastore
+from netplug_core.testing.faults import DamagedDatastore
 from tests.harness.resources import ResourceHarness, make_pool
 
 REQUEST = AssignRequest(

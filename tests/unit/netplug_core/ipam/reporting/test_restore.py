@@ -29,8 +29,8 @@ from netplug_core.records import (
     Snapshot,
     Update,
 )
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPool
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
 from tests.harness.resources import make_pool
 

@@ -6,8 +6,8 @@ from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.ipam.allocation.pools import Reserved
 from netplug_core.ipam.model import Attribute, Block
 from netplug_core.ipam.reporting.usage import ORPHANS, borrowed, utilization
+from netplug_core.resources.fields import Metadata
 from netplug_core.resources.ippool import IPPool, IPPoolSpec
-from netplug_core.resources.metadata import Metadata
 
 
 def pool(name: str, cidr: str) -> IPPool:
