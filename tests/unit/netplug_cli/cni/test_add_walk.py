@@ -1,4 +1,4 @@
-"""The way of an ADD through the code: how many modules of ours it enters, and how it moves between their rooms.
+"""The way of an ADD through the code: how many modules of ours it enters, and how often it goes from room to room.
 
 A module counts when one of its functions or methods is called; methods that attrs generates do not count. Values count
 like everything else. Three things do not count: the flat modules of the core, such as ``addressing`` and ``records``,
@@ -27,7 +27,7 @@ from netplug_core.flows.world import CNIWorld
 from tests.harness.cni_node import CNINodeHarness, ContainerInterface
 from tests.harness.walk import FLAT, Crossing, Walk, is_step, modules_of, recorded
 
-MAX_MODULES = 30
+MAX_MODULES, MAX_CROSSINGS = 30, 25
 REPLACED = (
     "netplug_cli.wiring.cni",
     "netplug_cli.wiring.backends",
@@ -100,8 +100,9 @@ def test_an_add_enters_few_modules(node: CNINodeHarness, capfd: pytest.CaptureFi
         sys.stdout.write(f"{'      ' if name in flat else 'counts'} {name}: {function}\n")
     assert all(find_spec(name) and name not in walk.entered for name in REPLACED)
     counted = {*modules_of(walk), *REPLACED}
-    sys.stdout.write(f"{len(counted)} modules\n")
+    sys.stdout.write(f"{len(counted)} modules, {walk.crossings} times from room to room\n")
     assert len(counted) <= MAX_MODULES, sorted(counted)
+    assert walk.crossings <= MAX_CROSSINGS
 
 
 def test_an_add_returns_to_no_room(node: CNINodeHarness, capfd: pytest.CaptureFixture[str]) -> None:
