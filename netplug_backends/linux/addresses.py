@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
+from functools import lru_cache
 from typing import Final
 
 from netplug_backends.connections import resolve
@@ -59,6 +60,9 @@ _AF = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
 # --- interfaces -------------------------------------------------------------------------------------------------------
 
 
+_REMEMBERED_LINKS: Final = 1024
+
+
 def list_host_links() -> NetlinkMessage:
     """List all interfaces, without their counters."""
     mask = encode_attribute(_IFLA_EXT_MASK, _NUMBER.pack(_SKIP_STATISTICS))
@@ -72,8 +76,10 @@ def list_host_addresses() -> NetlinkMessage:
     return NetlinkMessage(_GETADDR, _REQUEST | _DUMP, _IFADDRMSG.pack(0, 0, 0, 0, 0), lambda: "listing the addresses")
 
 
+@lru_cache(maxsize=_REMEMBERED_LINKS)
 def decode_host_link(body: bytes) -> HostInterface:
     """Decode one of the replies to :func:`list_host_links`: an interface, without its addresses."""
+    # The reply of a link that has not changed is the same; to decode its 40 attributes costs more than all else.
     _, _, index, flags, _ = _IFINFOMSG.unpack_from(body)
     found = decode_attributes(body, _IFINFOMSG.size)
     return HostInterface(

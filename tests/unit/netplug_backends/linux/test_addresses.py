@@ -80,6 +80,14 @@ def test_an_interface_is_decoded(flags: int, is_up: bool) -> None:  # noqa: FBT0
     assert found == HostInterface(name="eth0", index=7, is_up=is_up, mtu=9000, alias="the uplink")
 
 
+def test_an_interface_that_has_not_changed_is_decoded_once() -> None:
+    """And one of which anything has changed is decoded anew."""
+    bodies = [encoded(ifinfmsg(), {"IFLA_IFNAME": "eth1", "IFLA_MTU": mtu}, index=8) for mtu in (9000, 1500, 9000)]
+    first, other, again = map(addresses.decode_host_link, bodies)
+    assert first is again
+    assert (first.mtu, other.mtu) == (9000, 1500)
+
+
 def test_the_listings_are_understood_by_pyroute2() -> None:
     for message, kind in ((addresses.list_host_links(), ifinfmsg), (addresses.list_host_addresses(), ifaddrmsg)):
         assert message.flags == 0x301
