@@ -222,7 +222,7 @@ def test_host_local_is_replaced_by_pools_while_pods_run(nothing: EmptyCluster, t
     kubectl = nothing.cluster.run_kubectl
     kubectl("apply", "--server-side", "-f", str(STATIC / f"{Method.KDD_POLICY_ONLY.value}.yaml"))
     nothing.wait_for_nodes()
-    pods = nothing.start_pods(REPLICAS)
+    pods = nothing.start_pods(REPLICAS, Routes.BY_HAND)  # policy-only makes none
     assert tool.run_command("apply", "-f", tool.file(POOL_OF_NODES)).status == 0
     with nothing.pinging(pods) as lost:
         kubectl("apply", "--server-side", "--force-conflicts", "-f", str(STATIC / f"{Method.KDD.value}.yaml"))
