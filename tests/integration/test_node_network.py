@@ -70,6 +70,8 @@ def test_rt21_a_process_that_dies_and_comes_back_costs_no_packet_and_changes_not
     (pod,), (addresses,) = first.pods, second.pods.values()
     pings = [first.node.start_process("ping", "-n", "-i", "0.05", each, inside=pod.name) for each in addresses]
     assert first.process is not None
+    tentative = ("ip", "-6", "address", "show", "tentative")
+    wait_until(lambda: not first.node.run(*tentative).strip(), "the kernel has checked its own addresses")
     with Monitor(first.node, objects=("link", "address", "route", "nexthop")) as events:
         first.process.signal(signal.SIGKILL)
         first.process.wait()
