@@ -32,7 +32,7 @@ from netplug_core.ipam.allocation.ownership import (
     is_owned,
     relinquish_block,
 )
-from netplug_core.ipam.allocation.pools import BlockOrder, Cooldown, Pools, choose, is_enabled
+from netplug_core.ipam.allocation.pools import BlockOrder, Cooldown, Pools, choose, is_enabled, older_overlaps
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic
 from netplug_core.ipam.model import AFFINITY, Affinity, Block, affinity_key, block_key, claimed_block
 from netplug_core.ipam.outcome import BlockNotEmpty
@@ -72,16 +72,27 @@ class ClaimResult:
 
 
 def pool_of_range(snapshot: Snapshot, wanted: Prefix) -> Record[IPPool] | ConfigurationError:
-    """The enabled pool that a range lies in; the range has one of its blocks at least."""
-    where = "the range to claim"
-    for record in snapshot.readable(POOLS):
+    """The enabled pool that a range lies in; the range has one of its blocks at least.
+
+    One that overlaps an older pool gives no blocks: those of the older one have another size, and nothing holds two
+    such apart that are created at one time.
+    """
+    where, pools = "the range to claim", snapshot.readable(POOLS)
+    overlapping = None
+    for record in pools:
         spec = record.value.spec
         if not spec.prefix.covers(wanted) or not is_enabled(record.value):
+            continue
+        if older := older_overlaps(pools).get(record.key.name):
+            rule = f"The pool {record.key.name} overlaps the older pool {older}."
+            overlapping = ConfigurationError(where, str(wanted), rule)
             continue
         if wanted.length <= spec.block_length:
             return record
         rule = f"The requested CIDR ({wanted}) is smaller than the minimum. Blocks are /{spec.block_length}"
         return ConfigurationError(where, str(wanted), rule)
+    if overlapping is not None:
+        return overlapping
     for damaged in snapshot.malformed(POOLS):
         raise damaged  # it may be the one
     return ConfigurationError(where, str(wanted), f"The requested CIDR ({wanted}) is not within any configured pools.")

@@ -159,6 +159,16 @@ def test_a_pool_that_gives_nothing_has_no_blocks_to_claim(harness: IPAMHarness) 
         assert refusal(harness, BLOCK_0).endswith("is not within any configured pools.")
 
 
+def test_a_pool_that_overlaps_an_older_one_has_no_blocks_to_claim(harness: IPAMHarness) -> None:
+    """A block of the older one, of another size, may be created at the same moment."""
+    harness.add_pool("a", "10.0.0.0/28", 32)
+    assert refusal(harness, BLOCK_0) == "The pool main overlaps the older pool a."
+    assert decision(harness, BLOCK_0).writes == ()
+    older = pool_of_range(harness.read(POOLS), Prefix.parse("10.0.0.3/32"))
+    assert not isinstance(older, ConfigurationError)
+    assert older.key == ippool_key("a")
+
+
 def test_a_pool_that_went_meanwhile_refuses_the_blocks(harness: IPAMHarness) -> None:
     harness.remove(ippool_key("main"))
     made = decision(harness, BLOCK_0)
