@@ -32,10 +32,10 @@ from netplug_core.ipam.allocation.ownership import (
     is_owned,
     relinquish_block,
 )
-from netplug_core.ipam.allocation.pools import BlockOrder, Cooldown, Pools, choose, is_enabled, older_overlaps
+from netplug_core.ipam.allocation.pools import BlockOrder, Cooldown, Pools, choose, pool_state
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic
 from netplug_core.ipam.model import AFFINITY, Affinity, Block, affinity_key, block_key, claimed_block
-from netplug_core.ipam.outcome import BlockNotEmpty
+from netplug_core.ipam.outcome import BlockNotEmpty, PoolOutcome
 from netplug_core.records import (
     Decision,
     Delete,
@@ -81,11 +81,13 @@ def pool_of_range(snapshot: Snapshot, wanted: Prefix) -> Record[IPPool] | Config
     overlapping = None
     for record in pools:
         spec = record.value.spec
-        if not spec.prefix.covers(wanted) or not is_enabled(record.value):
+        if not spec.prefix.covers(wanted):
             continue
-        if older := older_overlaps(pools).get(record.key.name):
-            rule = f"The pool {record.key.name} overlaps the older pool {older}."
+        state = pool_state(pools, record)
+        if state.outcome is PoolOutcome.OVERLAPS:
+            rule = f"The pool {record.key.name} overlaps the older pool {state.detail}."
             overlapping = ConfigurationError(where, str(wanted), rule)
+        if state.outcome is not PoolOutcome.SERVES:
             continue
         if wanted.length <= spec.block_length:
             return record
