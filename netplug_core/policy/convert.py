@@ -252,12 +252,11 @@ def _define_own(policy: NetworkPolicy | GlobalNetworkPolicy) -> PolicyDefinition
     identity = PolicyId(kind, "" if is_global else metadata.namespace, metadata.name)
     scope = _Scope(str(identity), identity.namespace)
     directions = frozenset(spec.directions if spec.is_enforced else ())
+    closing = _closing_rules(identity) if spec.is_undecided else ()
     ingress, egress = (
-        () if direction not in directions
-        else _closing_rules(identity) if spec.is_undecided
-        else scope.own_rules(spec.rules(direction), direction)
+        closing or scope.own_rules(spec.rules(direction), direction) if direction in directions else ()
         for direction in Direction
-    )  # fmt: skip
+    )
     for path in spec.not_supported:
         scope.report(f"spec.{path}", _NOT_SUPPORTED)
     selectors = [
