@@ -23,7 +23,7 @@ from netplug_core.records import Create
 from netplug_core.resources.ippool import IPPool
 from tests.harness.controllers_process import open_controllers
 from tests.harness.nat_scene import NatScene
-from tests.harness.node import CNIRuntime, PodNamespace
+from tests.harness.node import CNIRuntime, NetnsNode, PodNamespace
 from tests.harness.node_process import NodeProcess, start_node_process
 from tests.harness.policy_scene import PORT, PolicyScene
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client
@@ -161,24 +161,13 @@ def open_shop(
     node = runtime.node
     with ExitStack() as stack:
         stack.enter_context(forward_port(node, server.port))
-        store: Datastore
-        if etcd is None:
-            environ = {"DATASTORE_TYPE": "kubernetes"}
-            netconf: dict[str, object] = {"datastore_type": "kubernetes", "policy_guard": True}
-            install_definitions(server, CrdMode.V1)
-            delete_custom_objects(server, CrdMode.V1)
-            store = stack.enter_context(open_store(server, CrdMode.V1))
-        else:
+        store = _open_kubernetes(stack, server) if etcd is None else _open_etcd(stack, node, etcd)
+        netconf: dict[str, object] = {"datastore_type": "kubernetes", "policy_guard": True}
+        environ = {"DATASTORE_TYPE": "kubernetes"}
+        if etcd is not None:
             endpoints = ",".join(etcd.endpoints)
+            netconf |= {"datastore_type": "etcdv3", "etcd_endpoints": endpoints}
             environ = {"DATASTORE_TYPE": "etcdv3", "ETCD_ENDPOINTS": endpoints}
-            netconf = {"datastore_type": "etcdv3", "etcd_endpoints": endpoints, "policy_guard": True}
-            delete_all_entries(etcd)
-            stack.callback(delete_all_entries, etcd)
-            for member in etcd.members:
-                stack.enter_context(forward_port(node, member.port))
-            client = EtcdDatastore(make_client(etcd, clock=SystemClock()))
-            stack.callback(client.close)
-            store = client
             _start_controllers(stack, server, folder, environ)
         if uses_pod_cidrs:
             ranges = [[{"subnet": "usePodCidr"}], [{"subnet": "usePodCidrIPv6"}]]
@@ -205,6 +194,24 @@ def open_shop(
         wait_until(lambda: "policy is programmed" in process.lines, f"policy is programmed: {process.lines}")
         yield Shop(server, runtime, process, namespace, netconf, node_name)
         server.delete_collection(f"{_POLICIES}/namespaces/{namespace}/networkpolicies")
+
+
+def _open_kubernetes(stack: ExitStack, server: ApiServer) -> Datastore:
+    """The cluster's own datastore, without records."""
+    install_definitions(server, CrdMode.V1)
+    delete_custom_objects(server, CrdMode.V1)
+    return stack.enter_context(open_store(server, CrdMode.V1))
+
+
+def _open_etcd(stack: ExitStack, node: NetnsNode, etcd: EtcdCluster) -> Datastore:
+    """An etcd without records, which the node reaches."""
+    delete_all_entries(etcd)
+    stack.callback(delete_all_entries, etcd)
+    for member in etcd.members:
+        stack.enter_context(forward_port(node, member.port))
+    client = EtcdDatastore(make_client(etcd, clock=SystemClock()))
+    stack.callback(client.close)
+    return client
 
 
 def _start_controllers(stack: ExitStack, server: ApiServer, folder: Path, environ: Mapping[str, str]) -> None:
